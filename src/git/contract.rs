@@ -1,0 +1,270 @@
+//! The port to the user's repository. Nothing here moves a ref but `agent/<id>` and `refs/orchestrate/…`, and those only
+//! forward; nothing touches the user's work tree, index, HEAD, stash, config or hooks.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::spec::{Leftovers, TaskId};
+
+/// A commit's id in hex.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CommitId(pub String);
+
+impl CommitId {
+    /// The first twelve digits, for people.
+    pub fn short(&self) -> &str {
+        self.0.get(..12).unwrap_or(&self.0)
+    }
+}
+
+impl fmt::Display for CommitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// Where the repository is; found once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepositoryLayout {
+    /// The folder that holds the plan file and `.worktrees`: the main work tree (also when started in a linked one), or
+    /// the git directory's parent for a bare repository.
+    pub root: PathBuf,
+    /// The git directory of the checkout that we were started in; its HEAD is the default base.
+    pub git_dir: PathBuf,
+    /// The directory that all worktrees share; holds the state dir.
+    pub common_dir: PathBuf,
+    /// Owner of the common directory.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+/// The repository.
+#[async_trait]
+pub trait Repository: Send + Sync {
+    /// Where it is.
+    fn layout(&self) -> &RepositoryLayout;
+
+    /// Resolves a revision to a commit; `HEAD` is that of the checkout that we were started in.
+    async fn resolve(&self, revision: &str) -> Result<CommitId, GitError>;
+
+    /// The tip of a branch given by its full ref; `None` where there is no such ref.
+    async fn tip(&self, full_ref: &str) -> Result<Option<CommitId>, GitError>;
+
+    /// Whether every commit of `ancestor` is contained in `descendant`. A commit contains itself.
+    async fn contains(&self, descendant: &CommitId, ancestor: &CommitId) -> Result<bool, GitError>;
+
+    /// Merges heads in memory as `git merge-octopus` does and stores the result: heads contained in others drop out; one
+    /// left is returned as it is; else a commit with all that are left as parents, in the given order, reproducible.
+    async fn merge(&self, heads: &[MergeHead]) -> Result<MergeOutcome, GitError>;
+
+    /// Makes branch and worktree, or finds them as they were made before; see [`WorktreeRequest`].
+    async fn ensure_worktree(&self, request: &WorktreeRequest) -> Result<WorktreeState, GitError>;
+
+    /// Deals with what the agent left uncommitted in the worktree, and tells what its branch holds now.
+    async fn take_result(&self, request: &ResultRequest) -> Result<BranchResult, GitError>;
+
+    /// What a branch holds beside its base, for people who review it.
+    async fn summarize(&self, base: &CommitId, head: &CommitId) -> Result<BranchSummary, GitError>;
+
+    /// Paths that would conflict if `head` were merged into `target`; empty where it merges.
+    async fn conflicts(&self, target: &CommitId, head: &CommitId) -> Result<Vec<String>, GitError>;
+
+    /// Removes a worktree that has no uncommitted work, keeping its branch. One that is gone already is fine.
+    async fn remove_worktree(&self, worktree: &Path) -> Result<(), GitError>;
+}
+
+/// One input of a merge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MergeHead {
+    /// The task whose work it is, for messages.
+    pub task: TaskId,
+    /// Its commit.
+    pub commit: CommitId,
+}
+
+/// What a merge gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MergeOutcome {
+    /// The commit to start from; no new one where a head contains all others.
+    Commit(CommitId),
+    /// The heads do not merge.
+    Conflict {
+        /// Paths in conflict, sorted.
+        paths: Vec<String>,
+        /// The task whose head could not be added.
+        task: TaskId,
+        /// The tasks that had been merged before it.
+        with: Vec<TaskId>,
+    },
+}
+
+/// A worktree that should be there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorktreeRequest {
+    /// Relative to the root, below `.worktrees`.
+    pub path: PathBuf,
+    /// Full ref of the branch.
+    pub branch: String,
+    /// The commit to start from.
+    pub base: CommitId,
+    /// Ref that keeps the base alive.
+    pub base_ref: String,
+    /// Whether the journal knows that we made this branch. One that exists and is not ours is a conflict unless it is
+    /// exactly at `base`.
+    pub branch_is_ours: bool,
+    /// Why it is locked, for `git worktree list`.
+    pub lock_reason: String,
+}
+
+/// A worktree that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorktreeState {
+    /// Absolute path.
+    pub path: PathBuf,
+    /// Its git directory, below the common directory.
+    pub git_dir: PathBuf,
+    /// The branch's tip.
+    pub tip: CommitId,
+}
+
+/// An attempt's work that should be taken in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResultRequest {
+    /// The worktree, relative to the root.
+    pub path: PathBuf,
+    /// Full ref of the branch.
+    pub branch: String,
+    /// The commit that it started from.
+    pub base: CommitId,
+    /// The tip when the attempt started.
+    pub start: CommitId,
+    /// What to do with uncommitted changes.
+    pub leftovers: Leftovers,
+    /// Subject line of a commit of ours.
+    pub subject: String,
+}
+
+/// What a branch holds after an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BranchResult {
+    /// Its tip.
+    pub head: CommitId,
+    /// Commits since the attempt's start, one of ours for leftovers included.
+    pub commits: u64,
+    /// Uncommitted changes were found.
+    pub had_leftovers: bool,
+}
+
+/// What a branch holds beside its base.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct BranchSummary {
+    /// Commits not in the base.
+    pub commits: u64,
+    /// Files that differ.
+    pub files: u64,
+    /// Lines added.
+    pub insertions: u64,
+    /// Lines removed.
+    pub deletions: u64,
+    /// Paths that differ, sorted, at most 1,000.
+    pub paths: Vec<String>,
+}
+
+/// A git operation that did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum GitError {
+    /// No repository here or above.
+    #[error("{0} is not inside a git repository")]
+    NotARepository(PathBuf),
+    /// There is no commit yet.
+    #[error("the repository has no commit yet")]
+    Unborn,
+    /// A revision names no commit.
+    #[error("`{0}` names no commit")]
+    UnknownRevision(String),
+    /// The branch exists with work that we did not make.
+    #[error("branch `{branch}` exists and is not ours (at {tip})")]
+    ForeignBranch {
+        /// Short branch name.
+        branch: String,
+        /// Its tip.
+        tip: CommitId,
+    },
+    /// A ref stands in the way of `agent/…`.
+    #[error("ref `{0}` stands in the way of `agent/…` branches")]
+    BlockingRef(String),
+    /// The branch is checked out elsewhere.
+    #[error("branch `{branch}` is checked out at {path}")]
+    CheckedOut {
+        /// Short branch name.
+        branch: String,
+        /// Where.
+        path: PathBuf,
+    },
+    /// Something that is not ours stands where the worktree belongs.
+    #[error("{path} is in the way: {what}")]
+    ForeignPath {
+        /// Where.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// The worktree is gone.
+    #[error("the worktree {0} is gone")]
+    WorktreeLost(PathBuf),
+    /// Uncommitted work would be lost.
+    #[error("{path} holds uncommitted work ({files} paths)")]
+    Dirty {
+        /// Where.
+        path: PathBuf,
+        /// How many paths.
+        files: usize,
+    },
+    /// The repository has a form that we do not serve.
+    #[error("this repository is not served: {0}")]
+    Unsupported(String),
+    /// The file system refused.
+    #[error("cannot {action} {path}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Git's own machinery failed.
+    #[error("git could not {action}")]
+    Git {
+        /// What was tried.
+        action: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl GitError {
+    /// Whether the same call may succeed later without anybody's doing: a lock, a full disk, an I/O error.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Io { .. } | Self::Git { .. } => true,
+            Self::NotARepository(_)
+            | Self::Unborn
+            | Self::UnknownRevision(_)
+            | Self::ForeignBranch { .. }
+            | Self::BlockingRef(_)
+            | Self::CheckedOut { .. }
+            | Self::ForeignPath { .. }
+            | Self::WorktreeLost(_)
+            | Self::Dirty { .. }
+            | Self::Unsupported(_) => false,
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The port to whatever runs attempts. Adapters class their errors here; nothing above them reads an engine's texts.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use jiff::Timestamp;
+
+use crate::observe::{AttemptKey, ContainerDetail, InstanceId, ObservedContainer};
+use crate::spec::Resources;
+
+/// Runs attempts and tells about them.
+///
+/// Every call may take effect although its caller gave up or got an error of kind [`ErrorKind::Unknown`].
+#[async_trait]
+pub trait Runtime: Send + Sync {
+    /// Where attempts run, for the plan file's `host` and for people.
+    fn host(&self) -> &str;
+
+    /// Asks the engine who it is.
+    async fn probe(&self) -> Result<EngineInfo, RuntimeError>;
+
+    /// Every container of this instance, running or not. A partial answer is an error.
+    async fn list(&self, instance: &InstanceId) -> Result<Vec<ObservedContainer>, RuntimeError>;
+
+    /// One container in full, by id or name; `None` where there is none of this instance. A container of that name that
+    /// is not of this instance is [`ErrorKind::NotOurs`].
+    async fn inspect(&self, instance: &InstanceId, id: &str) -> Result<Option<ContainerDetail>, RuntimeError>;
+
+    /// Whether the image is there.
+    async fn image(&self, reference: &str) -> Result<Option<ImageInfo>, RuntimeError>;
+
+    /// Makes a container and returns its id. The name is the mutex: a second one is [`ErrorKind::NameTaken`].
+    async fn create(&self, request: &CreateRequest) -> Result<String, RuntimeError>;
+
+    /// Starts a container that was never started. On one that has run an engine runs it again: never call it for such.
+    async fn start(&self, id: &str) -> Result<(), RuntimeError>;
+
+    /// Asks it to end, and makes it end after `grace`.
+    async fn stop(&self, id: &str, grace: Duration) -> Result<(), RuntimeError>;
+
+    /// Removes an ended container. Only `clean` does so.
+    async fn remove(&self, id: &str) -> Result<(), RuntimeError>;
+
+    /// The container's output in the order in which it was written, both streams, demultiplexed.
+    fn logs(&self, id: &str, options: LogOptions) -> BoxStream<'static, Result<LogChunk, RuntimeError>>;
+
+    /// What happens to containers of this instance from now on. Ends with an error when the connection breaks; the
+    /// first item is [`RuntimeEvent::Subscribed`], after which nothing is missed.
+    fn events(&self, instance: &InstanceId) -> BoxStream<'static, Result<RuntimeEvent, RuntimeError>>;
+}
+
+/// Who the engine is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineInfo {
+    /// `Docker`, `Podman`, `process`.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The API version agreed on.
+    pub api_version: String,
+}
+
+/// An image that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageInfo {
+    /// Its content id.
+    pub id: String,
+    /// The user that it runs as; empty: root.
+    pub user: String,
+}
+
+/// Everything that makes a container; resolved, nothing left to look up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateRequest {
+    /// The attempt.
+    pub key: AttemptKey,
+    /// The container's name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Image reference.
+    pub image: Option<String>,
+    /// Argument vector; `None`: the image's own.
+    pub command: Option<Vec<String>>,
+    /// Whole environment, secrets included.
+    pub env: BTreeMap<String, String>,
+    /// Bind mounts, sources resolved.
+    pub mounts: Vec<Bind>,
+    /// Working directory.
+    pub workdir: String,
+    /// `uid:gid`; `None`: the image's own.
+    pub user: Option<String>,
+    /// Network name.
+    pub network: String,
+    /// Limits.
+    pub resources: Resources,
+}
+
+/// One bind mount with a resolved source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bind {
+    /// Absolute path on the host.
+    pub source: PathBuf,
+    /// Absolute path in the container.
+    pub target: String,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+/// What part of a log is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogOptions {
+    /// Go on until the container ends.
+    pub follow: bool,
+    /// Only the last so many lines.
+    pub tail: Option<u32>,
+    /// Only what was written since.
+    pub since: Option<Timestamp>,
+}
+
+/// A piece of output, at any byte border.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogChunk {
+    /// The stream that it was written to.
+    pub stream: LogStream,
+    /// The bytes.
+    pub bytes: Bytes,
+}
+
+/// Which output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogStream {
+    /// Standard output, and all of a terminal's.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// Something happened to a container of this instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RuntimeEvent {
+    /// The stream is up: what happens from now on is told.
+    Subscribed,
+    /// A container was made.
+    Created(ObservedContainer),
+    /// It runs.
+    Started(ObservedContainer),
+    /// It was frozen.
+    Paused(ObservedContainer),
+    /// It goes on.
+    Unpaused(ObservedContainer),
+    /// It ended.
+    Exited(ObservedContainer),
+    /// It is gone.
+    Removed(ObservedContainer),
+    /// An image became available under this name or id.
+    ImageAvailable(String),
+    /// Something else that calls for a fresh list.
+    Unclear,
+}
+
+/// A call that did not do what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{operation} failed{}: {message}", target.as_ref().map(|t| format!(" for {t}")).unwrap_or_default())]
+pub struct RuntimeError {
+    /// What was tried.
+    pub operation: Operation,
+    /// On what: a container's name or id, an image.
+    pub target: Option<String>,
+    /// What it means for the caller.
+    pub kind: ErrorKind,
+    /// HTTP status where the engine answered.
+    pub status: Option<u16>,
+    /// The engine's or the transport's words, one line.
+    pub message: String,
+}
+
+/// What was asked of a runtime; also a metric label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each is the name of the trait's method")]
+pub enum Operation {
+    Connect,
+    Probe,
+    List,
+    Inspect,
+    Image,
+    Create,
+    Start,
+    Stop,
+    Remove,
+    Logs,
+    Events,
+}
+
+impl Operation {
+    /// The word in messages and labels.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Probe => "probe",
+            Self::List => "list",
+            Self::Inspect => "inspect",
+            Self::Image => "image",
+            Self::Create => "create",
+            Self::Start => "start",
+            Self::Stop => "stop",
+            Self::Remove => "remove",
+            Self::Logs => "logs",
+            Self::Events => "events",
+        }
+    }
+}
+
+impl std::fmt::Display for Operation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What a failed call means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The engine cannot be reached; the call had no effect.
+    Unreachable,
+    /// No answer in time or a broken connection: the call may have taken or may yet take effect.
+    Unknown,
+    /// The engine failed (5xx); no effect that lasts, worth another try.
+    Engine,
+    /// No such container.
+    NotFound,
+    /// No such image.
+    ImageMissing,
+    /// A container of that name exists.
+    NameTaken,
+    /// A container of that name exists and is not of this instance.
+    NotOurs,
+    /// The engine refuses the settings (400): another try gives the same.
+    Invalid,
+    /// The container could not be started: its command or a mount is at fault. It stays `created` with an error.
+    StartRefused,
+    /// The state of the container forbids it.
+    Conflict,
+    /// We may not (permission on the socket).
+    Denied,
+    /// This runtime cannot do it.
+    Unsupported,
+}
+
+impl ErrorKind {
+    /// Whether the same call may succeed later without anybody's doing.
+    pub fn is_transient(self) -> bool {
+        match self {
+            Self::Unreachable | Self::Unknown | Self::Engine | Self::Conflict => true,
+            Self::NotFound
+            | Self::ImageMissing
+            | Self::NameTaken
+            | Self::NotOurs
+            | Self::Invalid
+            | Self::StartRefused
+            | Self::Denied
+            | Self::Unsupported => false,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Docker-compatible engines, through their API.

@@ -1,0 +1,9 @@
+//! Where attempts run: the port and its adapters.
+
+mod contract;
+pub mod docker;
+
+pub use contract::{
+    Bind, CreateRequest, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions, LogStream, Operation, Runtime,
+    RuntimeError, RuntimeEvent,
+};

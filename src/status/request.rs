@@ -1,0 +1,76 @@
+//! What a person asked for by changing `status` in the plan file.
+
+use serde::{Deserialize, Serialize};
+
+use super::status::Status;
+
+/// Something that a person wants of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Run it (again), as a new attempt.
+    Run,
+    /// Stop it if it runs, and never launch it.
+    Cancel,
+}
+
+/// What the plan file says of a task now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Published {
+    /// The `status` word; `None` where the field is missing or not a status.
+    pub status: Option<Status>,
+    /// The `attempt` number; 0 where the field is missing.
+    pub attempt: u32,
+}
+
+/// Reads a request out of the file's `found` block, given what the journal would publish.
+///
+/// A change is a request only where the block belongs to the journal's current attempt. Any other difference is a file
+/// that was rolled back (`git stash`, checkout, an older copy) or damaged, and is repaired by writing the truth again.
+pub fn request(found: Published, truth: Published) -> Option<Request> {
+    if found.attempt != truth.attempt || found.status == truth.status {
+        return None;
+    }
+    match (found.status?, truth.status?) {
+        // What waits anyway needs no request; a running attempt is not restarted by a word that may be a rollback.
+        (Status::Pending, Status::Running | Status::Pending) => None,
+        (Status::Pending, Status::Completed | Status::Failed | Status::Blocked | Status::Cancelled) => {
+            Some(Request::Run)
+        }
+        // A result that is in is not called off.
+        (Status::Cancelled, Status::Completed | Status::Failed) => None,
+        (Status::Cancelled, _) => Some(Request::Cancel),
+        (Status::Running | Status::Completed | Status::Failed | Status::Blocked, _) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(status: Status, attempt: u32) -> Published {
+        Published { status: Some(status), attempt }
+    }
+
+    #[test]
+    fn only_pending_and_cancelled_of_the_current_attempt_are_requests() {
+        for found in Status::ALL {
+            for truth in Status::ALL {
+                let expected = match (found, truth) {
+                    (Status::Pending, Status::Completed | Status::Failed | Status::Blocked | Status::Cancelled) => {
+                        Some(Request::Run)
+                    }
+                    (Status::Cancelled, Status::Pending | Status::Running | Status::Blocked) => Some(Request::Cancel),
+                    _ => None,
+                };
+                assert_eq!(request(block(found, 2), block(truth, 2)), expected, "{found} over {truth}");
+                assert_eq!(request(block(found, 1), block(truth, 2)), None, "{found} over {truth}, older attempt");
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_word_is_a_rollback() {
+        assert_eq!(request(Published::default(), block(Status::Completed, 0)), None);
+    }
+}
