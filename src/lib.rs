@@ -3,6 +3,8 @@
 pub mod clock;
 pub mod git;
 pub mod observe;
+pub mod plan;
+pub mod record;
 pub mod runtime;
 pub mod spec;
 pub mod status;

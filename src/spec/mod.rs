@@ -3,6 +3,7 @@
 mod graph;
 mod id;
 mod model;
+mod terms;
 
 pub use graph::{Graph, GraphFault, TaskIx};
 pub use id::{IdError, MAX_LEN, TaskId};
@@ -11,3 +12,4 @@ pub use model::{
     RateLimit, RateLimitScope, Resources, RetryBackoff, RetryMode, RuntimeKind, SecretHandOver, SecretSpec, SpecDigest,
     TaskSet, TaskSpec, User,
 };
+pub use terms::Terms;
