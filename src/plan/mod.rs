@@ -6,6 +6,7 @@ mod decide;
 mod explain;
 mod facts;
 mod memory;
+mod outcome;
 #[expect(clippy::module_inception, reason = "the room is named for its main concept")]
 mod plan;
 
@@ -13,4 +14,5 @@ pub use action::{Action, PlannedAction};
 pub use decide::{Decision, decide};
 pub use facts::{ContainerFact, DependencyFact, Facts, RecordFact};
 pub use memory::{BackOff, GRACE, Memory};
+pub use outcome::{Ending, MAX_INTERRUPTIONS, Verdict, judge};
 pub use plan::{Inputs, Plan, plan};
