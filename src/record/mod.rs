@@ -1,0 +1,7 @@
+//! What is kept: the journal with its ledger, the plan file's published status, and the locks around them.
+//!
+//! Every effect on a file goes through [`Files`], so that a simulation can drive the real code and crash it at each call.
+
+mod files;
+
+pub use files::{FileError, FileLock, Files, OsFiles, Stamp};
