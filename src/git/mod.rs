@@ -3,6 +3,6 @@
 mod contract;
 
 pub use contract::{
-    BranchResult, BranchSummary, CommitId, GitError, MergeHead, MergeOutcome, Repository, RepositoryLayout,
-    ResultRequest, WorktreeRequest, WorktreeState,
+    AccessRequest, BranchResult, BranchSummary, CommitId, GitAccessPlan, GitBind, GitError, MergeHead, MergeOutcome,
+    Repository, RepositoryLayout, ResultRequest, WorktreeRequest, WorktreeState,
 };
