@@ -2,8 +2,13 @@
 
 mod graph;
 mod id;
+pub mod json;
 mod model;
+
 mod terms;
+
+pub mod text;
+pub mod tree;
 
 pub use graph::{Graph, GraphFault, TaskIx};
 pub use id::{IdError, MAX_LEN, TaskId};
