@@ -186,10 +186,17 @@ impl<'a> Planner<'a> {
             Decision::Run(_) | Decision::Start | Decision::Stop(_) | Decision::Harvest | Decision::Lose => {
                 Status::Running
             }
-            Decision::Wait(_) | Decision::Launch | Decision::Resume => Status::Pending,
+            // Begun is running, also where it waits for a slot or a pause: `pending` means that no attempt is live.
+            Decision::Resume => Status::Running,
+            Decision::Wait(_) if self.is_live(ix) => Status::Running,
+            Decision::Wait(_) | Decision::Launch => Status::Pending,
             Decision::StayHeld | Decision::Block => Status::Blocked,
             Decision::EndCancelled => Status::Cancelled,
         }
+    }
+
+    fn is_live(&self, ix: TaskIx) -> bool {
+        self.record(&self.inputs.tasks.task(ix).id).is_some_and(|record| record.state == State::Live)
     }
 
     /// Attempts that run or may be about to: these hold a slot.

@@ -100,12 +100,10 @@ impl AttemptRecord {
 }
 
 impl TaskRecord {
-    /// The number that the next launch gets: that of an attempt which never came to a container is used again.
+    /// The number that the next launch gets. Only a live attempt is gone on with under its own number: so a file that says
+    /// `pending` of an attempt which has ended since can only be a person's request.
     pub fn next_attempt(&self) -> u32 {
-        match &self.current {
-            Some(current) if current.end.is_none() => self.attempt,
-            _ => self.attempt + 1,
-        }
+        if self.state == State::Live { self.attempt } else { self.attempt + 1 }
     }
 
     /// The newest attempt's end, where it is over.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::model::{AttemptSpec, EmptyPolicy, Leftovers, RateLimit, RetryBackoff};
+use super::model::{AttemptSpec, EmptyPolicy, GitAccess, Leftovers, RateLimit, RetryBackoff};
 
 /// The part of a spec that still matters once an attempt runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +26,9 @@ pub struct Terms {
     /// What exit 0 without a commit means.
     #[serde(default)]
     pub empty: EmptyPolicy,
+    /// How much of git the container was given, and with it where its result is.
+    #[serde(default)]
+    pub git_access: GitAccess,
     /// When an exit means that the provider's limit was reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_limit: Option<RateLimit>,
@@ -62,6 +65,7 @@ impl From<&AttemptSpec> for Terms {
             retry_max_ms: ms(spec.retry_backoff.max),
             leftovers: spec.leftovers,
             empty: spec.empty,
+            git_access: spec.git_access,
             rate_limit: spec.rate_limit.clone(),
         }
     }
