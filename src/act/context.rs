@@ -68,7 +68,7 @@ impl Context {
     }
 
     /// Makes a fact durable.
-    pub fn record(&self, entry: Entry) -> Result<(), JournalError> {
+    pub fn record(&self, entry: &Entry) -> Result<(), JournalError> {
         self.journal().append(entry)
     }
 

@@ -55,11 +55,10 @@ impl ActError {
             Self::Hold(hold) => Disposition::Hold(hold),
             // A journal that cannot grow (disk full) holds up every effect, since none may precede its record; what is
             // damaged or newer than us ends the work.
-            Self::Journal(JournalError::File(error)) => retry(one_line(&error)),
+            Self::Journal(JournalError::File(error)) | Self::File(error) => retry(one_line(&error)),
             Self::Journal(error) => Disposition::Fatal(error),
-            Self::File(error) => retry(one_line(&error)),
             Self::Git(error) => git(error),
-            Self::Runtime(error) => runtime(error),
+            Self::Runtime(error) => runtime(&error),
         }
     }
 }
@@ -72,8 +71,8 @@ fn held(reason: Reason, message: String) -> Disposition {
     Disposition::Hold(Hold { reason, message, key: String::new() })
 }
 
-fn runtime(error: RuntimeError) -> Disposition {
-    let message = one_line(&error);
+fn runtime(error: &RuntimeError) -> Disposition {
+    let message = one_line(error);
     match (error.kind, error.operation) {
         (ErrorKind::ImageMissing, _) => held(Reason::ImageMissing, message),
         (ErrorKind::NotOurs, _) => held(

@@ -53,7 +53,7 @@ impl Executor {
         let Some(container) = &job.container else { return Ok(()) };
         if job.record.current.as_ref().is_some_and(|current| current.stop.is_none()) {
             let at = self.context.moment();
-            self.context.record(Entry::StopIntent { key: job.key.clone(), cause, at })?;
+            self.context.record(&Entry::StopIntent { key: job.key.clone(), cause, at })?;
         }
         self.context.runtime.stop(&container.id, STOP_GRACE).await?;
         Ok(())
@@ -79,7 +79,7 @@ impl Executor {
             hold.key = hold::fingerprint(&self.context, spec, &job.heads, hold.reason).await;
         }
         let entry = Entry::Held { task: job.key.task.clone(), hold, at: self.context.moment() };
-        match self.context.record(entry).map_err(ActError::from).map_err(ActError::disposition) {
+        match self.context.record(&entry).map_err(ActError::from).map_err(ActError::disposition) {
             Ok(()) => None,
             Err(Disposition::Fatal(error)) => Some(Failure::Fatal(error)),
             Err(Disposition::Retry { message, .. }) => {

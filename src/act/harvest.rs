@@ -69,13 +69,12 @@ pub(super) async fn harvest(context: &Context, job: &Job, events: &mut Vec<Runti
                 had_leftovers: result.had_leftovers,
             }
         }
-        Err(Some(GitError::WorktreeLost(_))) => Ending::WorktreeLost { code: detail.exit_code },
         Err(Some(GitError::Refused { reason, kept })) => {
             let kept = kept.map(|kept| format!("; its commits are kept at {kept}")).unwrap_or_default();
             Ending::Refused { code: detail.exit_code, why: format!("{reason}{kept}") }
         }
-        // The container ended before its worktree was recorded: it cannot have been ours to start.
-        Err(None) => Ending::WorktreeLost { code: detail.exit_code },
+        // Without a record of its worktree (`None`), the container cannot have been ours to start.
+        Err(None | Some(GitError::WorktreeLost(_))) => Ending::WorktreeLost { code: detail.exit_code },
         Err(Some(error)) => return Err(error.into()),
     };
     finish(context, &job.key, &ending, facts)
@@ -115,7 +114,7 @@ fn finish(context: &Context, key: &AttemptKey, ending: &Ending, facts: Facts) ->
         log: facts.log,
         log_error: facts.log_error,
     };
-    context.record(Entry::Ended { key: key.clone(), end, next: verdict.next, at: now.moment() })?;
+    context.record(&Entry::Ended { key: key.clone(), end, next: verdict.next, at: now.moment() })?;
     Ok(())
 }
 

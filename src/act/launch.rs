@@ -29,8 +29,9 @@ pub(super) async fn launch(context: &Context, job: &Job, events: &mut Vec<Runtim
     };
     let checked = check(context, &spec.attempt).await?;
     let base = base::resolve(context, job, spec).await?;
-    if job.record.attempt != job.key.attempt || job.record.current.is_none() {
-        context.record(Entry::Intent {
+    let begun = job.record.attempt == job.key.attempt;
+    if !begun || job.record.current.as_ref().is_none_or(|current| current.spec != spec.digest) {
+        context.record(&Entry::Intent {
             key: job.key.clone(),
             spec: spec.digest.clone(),
             host: context.runtime.host().to_owned(),
@@ -39,7 +40,7 @@ pub(super) async fn launch(context: &Context, job: &Job, events: &mut Vec<Runtim
         })?;
     }
     let worktree = worktree(context, job, &base).await?;
-    context.record(Entry::Prepared {
+    context.record(&Entry::Prepared {
         key: job.key.clone(),
         base: base.clone(),
         start: worktree.tip.clone(),
@@ -243,16 +244,10 @@ fn fill_word(word: &str, value: impl Fn(&str) -> Option<String>) -> String {
         let (before, after) = rest.split_at(open);
         filled.push_str(before);
         let inner = &after[2..];
-        match inner.find("}}").and_then(|close| Some((value(inner[..close].trim())?, close))) {
-            Some((text, close)) => {
-                filled.push_str(&text);
-                rest = &inner[close + 2..];
-            }
-            None => {
-                filled.push_str("{{");
-                rest = inner;
-            }
-        }
+        let known = inner.find("}}").and_then(|close| Some((value(inner[..close].trim())?, close)));
+        let (text, after) = known.map_or(("{{".to_owned(), 0), |(text, close)| (text, close + 2));
+        filled.push_str(&text);
+        rest = &inner[after..];
     }
     filled.push_str(rest);
     filled
@@ -290,7 +285,7 @@ async fn create(
         }
         Err(error) => return Err(error.into()),
     };
-    context.record(Entry::Created {
+    context.record(&Entry::Created {
         key: job.key.clone(),
         container_id: made.container.id.clone(),
         container: made.container.name.clone(),

@@ -7,9 +7,9 @@ use crate::runtime::Bind;
 use crate::spec::MountSpec;
 
 /// Where the worktree is in the container.
-pub const PROJECT: &str = "/project";
+pub(super) const PROJECT: &str = "/project";
 /// Where our own files are in the container.
-pub const RUN: &str = "/run/orchestrate";
+pub(super) const RUN: &str = "/run/orchestrate";
 
 /// Folders whose content is the machine itself.
 const MACHINE: &[&str] = &["/proc", "/sys", "/dev", "/boot"];
@@ -20,7 +20,7 @@ const TAKEN: &[&str] = &["/", PROJECT, RUN, "/run/secrets", "/proc", "/sys", "/d
 ///
 /// # Errors
 /// One sentence that says why it is refused.
-pub fn resolve(
+pub(super) fn resolve(
     mount: &MountSpec,
     layout: &RepositoryLayout,
     home: Option<&Path>,
@@ -116,7 +116,7 @@ mod tests {
             dir.path().join("run"),
             "nowhere".into(),
         ] {
-            let refused = resolve(&mount(&source, "/x"), &layout, Some(&home), &[socket.clone()]);
+            let refused = resolve(&mount(&source, "/x"), &layout, Some(&home), std::slice::from_ref(&socket));
             assert!(refused.is_err(), "{} was let through: {refused:?}", source.display());
         }
         for target in ["/", "/project", "/run/orchestrate/", "/proc"] {

@@ -56,8 +56,8 @@ impl SecretSource {
             let path = self.expand(file);
             match std::fs::read_to_string(&path) {
                 Ok(text) if !text.trim().is_empty() => return Ok(SecretValue(text.trim().to_owned())),
-                Ok(_) => tried.push_str(&format!(" and {} is empty", path.display())),
-                Err(error) => tried.push_str(&format!(" and {} cannot be read: {error}", path.display())),
+                Ok(_) => tried = format!("{tried} and {} is empty", path.display()),
+                Err(error) => tried = format!("{tried} and {} cannot be read: {error}", path.display()),
             }
         }
         Err(MissingSecret { name: spec.env.clone(), tried })

@@ -17,7 +17,7 @@ pub(super) async fn resume(context: &Context, job: &Job, events: &mut Vec<Runtim
         return Ok(());
     };
     if job.record.current.as_ref().is_some_and(|current| current.container_id.is_none()) {
-        context.record(Entry::Created {
+        context.record(&Entry::Created {
             key: job.key.clone(),
             container_id: detail.container.id.clone(),
             container: detail.container.name.clone(),
@@ -45,10 +45,10 @@ pub(super) async fn start(
     container: &ObservedContainer,
     events: &mut Vec<RuntimeEvent>,
 ) -> Result<(), ActError> {
-    context.record(Entry::StartIntent { key: key.clone(), at: context.moment() })?;
+    context.record(&Entry::StartIntent { key: key.clone(), at: context.moment() })?;
     match context.runtime.start(&container.id).await {
         Ok(()) => {
-            context.record(Entry::Started { key: key.clone(), at: context.moment() })?;
+            context.record(&Entry::Started { key: key.clone(), at: context.moment() })?;
             events.push(RuntimeEvent::Started(running(container)));
             Ok(())
         }
@@ -67,9 +67,9 @@ pub(super) async fn start(
 pub(super) fn note_running(context: &Context, key: &AttemptKey) -> Result<(), ActError> {
     let known = context.known(&key.task);
     if known.current.as_ref().is_some_and(|current| current.start_intent.is_none()) {
-        context.record(Entry::StartIntent { key: key.clone(), at: context.moment() })?;
+        context.record(&Entry::StartIntent { key: key.clone(), at: context.moment() })?;
     }
-    context.record(Entry::Started { key: key.clone(), at: context.moment() })?;
+    context.record(&Entry::Started { key: key.clone(), at: context.moment() })?;
     Ok(())
 }
 

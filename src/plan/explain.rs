@@ -44,13 +44,11 @@ impl Explained<'_> {
             }
             Decision::Harvest => (Status::Running, Reason::Harvesting, "ended; its result is being taken in".into()),
             Decision::Lose => (Status::Running, Reason::ContainerLost, "its container is gone".into()),
-            Decision::Launch | Decision::Resume if self.in_flight => {
+            Decision::Launch | Decision::Resume | Decision::Wait(_) if self.in_flight => {
                 (Status::Running, Reason::Launching, "is being launched".into())
             }
-            Decision::Launch | Decision::Resume => {
-                (Status::Pending, Reason::Launching, "is about to be launched".into())
-            }
-            Decision::Wait(_) if self.in_flight => (Status::Running, Reason::Launching, "is being launched".into()),
+            Decision::Resume => (Status::Running, Reason::Launching, "its launch goes on".into()),
+            Decision::Launch => (Status::Pending, Reason::Launching, "is about to be launched".into()),
             Decision::Wait(reason) => self.waiting(reason),
             Decision::StayHeld => match self.record.map(|record| &record.state) {
                 Some(State::Held(hold)) => (Status::Blocked, hold.reason, hold.message.clone()),
@@ -106,7 +104,8 @@ impl Explained<'_> {
             Reason::BackOff => return self.between_attempts(),
             _ => String::new(),
         };
-        (Status::Pending, reason, message)
+        let begun = self.record.is_some_and(|record| record.state == State::Live);
+        (if begun { Status::Running } else { Status::Pending }, reason, message)
     }
 
     fn between_attempts(&self) -> (Status, Reason, String) {

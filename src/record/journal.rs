@@ -73,7 +73,7 @@ impl Journal {
         let (stored, len, total) = load(files.as_ref(), &path)?;
         let mut journal = Self { files, path, len, torn: total > len, ledger: stored.ledger };
         if journal.ledger.instance().is_none() {
-            journal.append(Entry::Opened { format: FORMAT, instance: new_instance(), at: now.moment() })?;
+            journal.append(&Entry::Opened { format: FORMAT, instance: new_instance(), at: now.moment() })?;
         }
         Ok(journal)
     }
@@ -95,8 +95,8 @@ impl Journal {
 
     /// Makes a fact durable, then takes it in. After an error it is not taken in, and the next call first cuts off what
     /// may have been left of it.
-    pub fn append(&mut self, entry: Entry) -> Result<(), JournalError> {
-        let line = encode(&entry);
+    pub fn append(&mut self, entry: &Entry) -> Result<(), JournalError> {
+        let line = encode(entry);
         if self.torn {
             self.files.truncate(&self.path, self.len)?;
             self.torn = false;
@@ -106,7 +106,7 @@ impl Journal {
             return Err(error.into());
         }
         self.len += line.len() as u64;
-        self.ledger.apply(&entry);
+        self.ledger.apply(entry);
         Ok(())
     }
 }
@@ -180,7 +180,7 @@ mod tests {
     fn written(dir: &Path) -> PathBuf {
         let mut journal = open(dir).expect("opens");
         for task in ["a", "b"] {
-            journal.append(requested(task)).expect("appends");
+            journal.append(&requested(task)).expect("appends");
         }
         dir.join(NAME)
     }
@@ -204,7 +204,7 @@ mod tests {
             fs::write(&path, &whole[..cut]).expect("writes");
             let mut journal = open(dir.path()).expect("opens");
             assert_eq!(journal.ledger().tasks().count(), 1, "cut at {cut}");
-            journal.append(requested("b")).expect("appends");
+            journal.append(&requested("b")).expect("appends");
             assert_eq!(fs::read(&path).expect("reads"), whole, "cut at {cut}");
         }
     }
