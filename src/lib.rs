@@ -2,6 +2,7 @@
 
 pub mod act;
 pub mod clock;
+pub mod controller;
 pub mod git;
 pub mod observe;
 pub mod plan;
