@@ -2,7 +2,10 @@
 
 mod graph;
 mod id;
+pub mod json;
 mod model;
+pub mod text;
+pub mod tree;
 
 pub use graph::{Graph, GraphFault, TaskIx};
 pub use id::{IdError, MAX_LEN, TaskId};
