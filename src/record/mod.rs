@@ -3,7 +3,9 @@
 //! Every effect on a file goes through [`Files`], so that a simulation can drive the real code and crash it at each call.
 
 mod files;
+mod layout;
 mod lock;
+pub mod splice;
 
 pub use files::{FileError, FileLock, Files, OsFiles, Stamp};
 pub use lock::{DATA_LOCK_PATIENCE, Holder, LockError, StateLock, data_lock};
