@@ -5,7 +5,9 @@
 mod files;
 mod layout;
 mod lock;
+mod plan_file;
 pub mod splice;
 
 pub use files::{FileError, FileLock, Files, OsFiles, Stamp};
 pub use lock::{DATA_LOCK_PATIENCE, Holder, LockError, StateLock, data_lock};
+pub use plan_file::{PARTIAL_PATIENCE, PlanFile, PlanFileError, Publication, Snapshot};
