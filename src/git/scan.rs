@@ -210,7 +210,7 @@ impl<'repo> Walk<'repo> {
     fn folder(&mut self, folder: &BStr, ignored: bool) -> Result<(), GitError> {
         let path = self.root.join(to_path(folder));
         let mut entries = Vec::new();
-        match path.read_dir().and_then(|found| found.collect::<Result<Vec<_>, _>>()) {
+        match path.read_dir().and_then(Iterator::collect::<Result<Vec<_>, _>>) {
             Ok(found) => entries.extend(found.into_iter().map(|entry| entry.file_name())),
             // Deeper than a path can be, or another user's: what is tracked there counts as unchanged.
             Err(error) => {
