@@ -39,3 +39,14 @@ pub enum RunError {
     #[error(transparent)]
     File(#[from] FileError),
 }
+
+impl RunError {
+    /// Whether it may pass by itself: a full disk, a file that is being written.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Journal(JournalError::File(error)) | Self::File(error) => !error.is_denied(),
+            Self::PlanFile(error) => error.is_transient(),
+            Self::Lock(_) | Self::Journal(_) | Self::Invalid { .. } | Self::Runtime(_) | Self::Git(_) => false,
+        }
+    }
+}

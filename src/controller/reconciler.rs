@@ -12,7 +12,7 @@ use super::error::RunError;
 use super::snapshot::Snapshot;
 use crate::act::{Context, Executor, Failure, Job, Outcome, Ports, SecretSource, dependency_heads, fingerprint};
 use crate::clock::{Clock as _, Now};
-use crate::observe::{AttemptKey, InstanceId, ObservedContainer, Observer};
+use crate::observe::{AttemptKey, InstanceId, Applied, ObservedContainer, Observer};
 use crate::plan::{BackOff, Inputs, Memory, Plan, PlannedAction, plan};
 use crate::record::{Entry, Holder, Journal, PlanFile, PlanFileError, Publication, State, StateLock};
 use crate::runtime::{RuntimeError, RuntimeEvent};
@@ -38,6 +38,9 @@ pub struct OpenOptions {
     /// Seeds ids and jitter; the simulation's is fixed.
     pub seed: u64,
 }
+
+/// The longest pause before a runtime that is away is tried again: a person who starts it should not wait for us.
+const MAX_AWAY_PAUSE: Duration = Duration::from_secs(15);
 
 /// One repository under control. Holds its lock.
 pub struct Reconciler {
@@ -131,10 +134,13 @@ impl Reconciler {
         }
         match self.file.read_settled(patience).await {
             Ok(content) => self.judge(content),
-            Err(error) => {
-                self.fault(error.into());
-                Ok(())
-            }
+            Err(error) => match &mut self.desired {
+                Some(desired) => {
+                    desired.fault = Some(error.into());
+                    Ok(())
+                }
+                None => Err(error.into()),
+            },
         }
     }
 
@@ -143,7 +149,7 @@ impl Reconciler {
         match &mut self.desired {
             Some(Desired { fault: None, .. }) => Ok(()),
             Some(desired) => Err(desired.fault.take().expect("BUG: matched above")),
-            None => Err(PlanFileError::Missing { path: self.file.path().to_owned() }.into()),
+            None => Err(self.no_desired()),
         }
     }
 
@@ -152,15 +158,6 @@ impl Reconciler {
         self.desired.as_ref().is_some_and(|desired| desired.fault.is_none())
     }
 
-    fn fault(&mut self, fault: RunError) {
-        match &mut self.desired {
-            Some(desired) => desired.fault = Some(fault),
-            None => {
-                self.desired = None;
-                self.warnings = vec![crate::act::one_line(&fault)];
-            }
-        }
-    }
 
     fn judge(&mut self, content: crate::record::FileSnapshot) -> Result<(), RunError> {
         let accepted = match crate::spec::read(&self.file.path().to_string_lossy(), &content.bytes) {
@@ -223,8 +220,13 @@ impl Reconciler {
         context.runtime.list(&instance).await
     }
 
-    /// Takes a list into the picture.
-    pub(super) fn take_list(&mut self, listed: Result<Vec<ObservedContainer>, RuntimeError>) -> Result<(), RuntimeError> {
+    /// Notes that a list is being asked for while events still come in.
+    pub(super) fn begin_list(&mut self) {
+        self.observer.begin_list();
+    }
+
+    /// Takes a list into the picture; true where only another one tells what happened meanwhile.
+    pub(super) fn take_list(&mut self, listed: Result<Vec<ObservedContainer>, RuntimeError>) -> Result<bool, RuntimeError> {
         match listed {
             Ok(containers) => {
                 let expected: BTreeSet<AttemptKey> = {
@@ -232,8 +234,7 @@ impl Reconciler {
                     let sent = journal.ledger().live().filter(|(_, attempt)| attempt.start_intent.is_some());
                     sent.map(|(key, _)| key).collect()
                 };
-                self.observer.apply_list(containers, &expected);
-                Ok(())
+                Ok(self.observer.apply_list(containers, &expected) == Applied::Relist)
             }
             Err(error) => {
                 self.observer.lost(crate::act::one_line(&error));
@@ -244,7 +245,7 @@ impl Reconciler {
 
     /// Takes an event into the picture; true where only a fresh list tells what it means.
     pub(super) fn take_event(&mut self, event: RuntimeEvent) -> bool {
-        self.observer.apply_event(event) == crate::observe::Applied::Relist
+        self.observer.apply_event(event) == Applied::Relist
     }
 
     /// The runtime is away.
@@ -326,7 +327,8 @@ impl Reconciler {
         let task = outcome.key.task.clone();
         self.memory.in_flight.remove(&task);
         for event in outcome.events {
-            self.observer.apply_event(event);
+            // What we did ourselves is known; a list that contradicts it comes with the next event.
+            let _applied = self.observer.apply_event(event);
         }
         match outcome.failure {
             None => {
@@ -347,6 +349,16 @@ impl Reconciler {
             }
         }
         Ok(())
+    }
+
+    /// The pause before the runtime is tried again, after so many tries in a row that failed.
+    pub(super) fn pause(&mut self, failures: u32) -> Duration {
+        if failures == 0 { Duration::ZERO } else { self.jitter.pause(failures).min(MAX_AWAY_PAUSE) }
+    }
+
+    /// The error where nothing was ever accepted.
+    pub(super) fn no_desired(&self) -> RunError {
+        PlanFileError::Missing { path: self.file.path().to_owned() }.into()
     }
 
     /// Forgets jobs that were given up.
