@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::git::GitError;
 use crate::record::{FileError, JournalError, LockError, PlanFileError};
 use crate::runtime::RuntimeError;
-use crate::spec::Diagnostic;
+use crate::spec::Refused;
 
 /// Why a repository cannot be served, or not go on being served.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +27,7 @@ pub enum RunError {
         /// Its bytes, for pointing at them.
         text: Vec<u8>,
         /// Everything that is wrong with it.
-        diagnostics: Vec<Diagnostic>,
+        refused: Refused,
     },
     /// The runtime does not answer.
     #[error("the runtime does not answer")]

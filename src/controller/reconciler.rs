@@ -11,12 +11,12 @@ use super::desired;
 use super::error::RunError;
 use super::snapshot::Snapshot;
 use crate::act::{Context, Executor, Failure, Job, Outcome, Ports, SecretSource, dependency_heads, fingerprint};
-use crate::clock::{Clock as _, Now};
-use crate::observe::{AttemptKey, InstanceId, Applied, ObservedContainer, Observer};
+use crate::clock::Now;
+use crate::observe::{Applied, AttemptKey, InstanceId, ObservedContainer, Observer};
 use crate::plan::{BackOff, Inputs, Memory, Plan, PlannedAction, plan};
 use crate::record::{Entry, Holder, Journal, PlanFile, PlanFileError, Publication, State, StateLock};
 use crate::runtime::{RuntimeError, RuntimeEvent};
-use crate::spec::{Diagnostic, TaskId, TaskSet};
+use crate::spec::{ReadOptions, Refused, TaskId, TaskSet};
 use crate::status::{Published, TaskStatus};
 
 /// How to open a repository.
@@ -80,7 +80,7 @@ impl Reconciler {
         // A request of a process that died may still be on its way; from now on no more can be sent.
         let sent = journal.ledger().live().filter(|(_, attempt)| attempt.start_intent.is_some());
         memory.unsettled = sent.map(|(key, _)| (key, now.moment())).collect();
-        let context = Arc::new(Context { home, sockets, ..Context::new(ports, journal, secrets) });
+        let context = Arc::new(Context::new(ports, journal, secrets).with_protected(home, sockets));
         Ok(Self {
             executor: Executor::new(Arc::clone(&context)),
             context,
@@ -127,10 +127,9 @@ impl Reconciler {
     /// Reads the plan file where it changed, and takes in what it asks. A file that cannot be accepted changes nothing:
     /// its fault is kept and what was last accepted goes on.
     pub(super) async fn refresh(&mut self, patience: Duration) -> Result<(), RunError> {
-        if let Some(desired) = &self.desired {
-            if self.file.has_changed(&desired.seen.stamp).is_ok_and(|changed| !changed) {
-                return Ok(());
-            }
+        let seen = self.desired.as_ref().map(|desired| &desired.seen.stamp);
+        if seen.is_some_and(|seen| self.file.has_changed(seen).is_ok_and(|changed| !changed)) {
+            return Ok(());
         }
         match self.file.read_settled(patience).await {
             Ok(content) => self.judge(content),
@@ -158,11 +157,10 @@ impl Reconciler {
         self.desired.as_ref().is_some_and(|desired| desired.fault.is_none())
     }
 
-
     fn judge(&mut self, content: crate::record::FileSnapshot) -> Result<(), RunError> {
-        let accepted = match crate::spec::read(&self.file.path().to_string_lossy(), &content.bytes) {
+        let accepted = match crate::spec::read(&content.bytes, ReadOptions::default()) {
             Ok(accepted) => accepted,
-            Err(diagnostics) => return self.refuse(content, diagnostics),
+            Err(refused) => return self.refuse(content, refused),
         };
         let mut tasks = accepted.tasks;
         if let Some(cap) = self.max_concurrent {
@@ -175,8 +173,8 @@ impl Reconciler {
         Ok(())
     }
 
-    fn refuse(&mut self, content: crate::record::FileSnapshot, diagnostics: Vec<Diagnostic>) -> Result<(), RunError> {
-        let fault = RunError::Invalid { path: self.file.path().to_owned(), text: content.bytes.clone(), diagnostics };
+    fn refuse(&mut self, content: crate::record::FileSnapshot, refused: Refused) -> Result<(), RunError> {
+        let fault = RunError::Invalid { path: self.file.path().to_owned(), text: content.bytes.clone(), refused };
         match &mut self.desired {
             Some(desired) => {
                 desired.seen = content;
@@ -226,7 +224,10 @@ impl Reconciler {
     }
 
     /// Takes a list into the picture; true where only another one tells what happened meanwhile.
-    pub(super) fn take_list(&mut self, listed: Result<Vec<ObservedContainer>, RuntimeError>) -> Result<bool, RuntimeError> {
+    pub(super) fn take_list(
+        &mut self,
+        listed: Result<Vec<ObservedContainer>, RuntimeError>,
+    ) -> Result<bool, RuntimeError> {
         match listed {
             Ok(containers) => {
                 let expected: BTreeSet<AttemptKey> = {

@@ -96,6 +96,7 @@ enum Work {
 
 type Events = BoxStream<'static, Result<RuntimeEvent, RuntimeError>>;
 
+#[expect(clippy::struct_excessive_bools, reason = "each tells whether one kind of work is under way")]
 struct Loop<'a> {
     reconciler: Reconciler,
     options: RunOptions,
@@ -413,7 +414,8 @@ impl Loop<'_> {
             let why = self.reconciler.unavailable().unwrap_or_default().to_owned();
             return (since + self.options.stall_timeout <= now).then_some(RunEnd::Stalled { why });
         }
-        let looking = self.listing || self.checking || self.timers.list.is_some() || self.reconciler.unavailable().is_some();
+        let looking =
+            self.listing || self.checking || self.timers.list.is_some() || self.reconciler.unavailable().is_some();
         if looking || plan.can_move {
             return None;
         }

@@ -10,6 +10,7 @@ use crate::act::{Ports, one_line};
 use crate::observe::{Observer, names};
 use crate::plan::{Inputs, Memory, plan};
 use crate::record::{Journal, PARTIAL_PATIENCE, PlanFile};
+use crate::spec::ReadOptions;
 
 /// Looks at the plan file, the journal and the runtime, and plans. What a person asked for through the file is taken as
 /// granted, as the next pass will.
@@ -18,8 +19,10 @@ pub async fn survey(ports: &Ports, plan_file: &Path) -> Result<Snapshot, RunErro
     let state_dir = names::state_dir(&layout.common_dir);
     let file = PlanFile::new(Arc::clone(&ports.files), plan_file.to_owned(), layout.root.clone());
     let content = file.read_settled(PARTIAL_PATIENCE).await?;
-    let accepted = crate::spec::read(&plan_file.to_string_lossy(), &content.bytes).map_err(|diagnostics| {
-        RunError::Invalid { path: plan_file.to_owned(), text: content.bytes.clone(), diagnostics }
+    let accepted = crate::spec::read(&content.bytes, ReadOptions::default()).map_err(|refused| RunError::Invalid {
+        path: plan_file.to_owned(),
+        text: content.bytes.clone(),
+        refused,
     })?;
     let mut ledger = Journal::read(ports.files.as_ref(), &state_dir)?.ledger;
     let mut observer = Observer::default();
@@ -46,14 +49,18 @@ pub async fn survey(ports: &Ports, plan_file: &Path) -> Result<Snapshot, RunErro
     let tasks = accepted.tasks;
     let entries = desired::adopt(&tasks, &accepted.published, &ledger, &now, || "new".to_owned());
     let is_new = !entries.is_empty();
-    entries.iter().for_each(|entry| ledger.apply(entry));
-    let observed = observer.observed().clone();
-    if !is_new {
-        let stands = plan(&Inputs { tasks: &tasks, observed: &observed, ledger: &ledger, memory: &memory, now: &now });
-        let requests = desired::requests(&tasks, &accepted.published, &stands, &ledger, &now);
-        requests.iter().for_each(|entry| ledger.apply(entry));
+    for entry in &entries {
+        ledger.apply(entry);
     }
-    let plan = plan(&Inputs { tasks: &tasks, observed: &observed, ledger: &ledger, memory: &memory, now: &now });
+    let picture = observer.observed().clone();
+    if !is_new {
+        let stands = plan(&Inputs { tasks: &tasks, observed: &picture, ledger: &ledger, memory: &memory, now: &now });
+        let requests = desired::requests(&tasks, &accepted.published, &stands, &ledger, &now);
+        for entry in &requests {
+            ledger.apply(entry);
+        }
+    }
+    let plan = plan(&Inputs { tasks: &tasks, observed: &picture, ledger: &ledger, memory: &memory, now: &now });
     let warnings = accepted.warnings.iter().map(|warning| warning.message.clone()).collect();
-    Ok(Snapshot { tasks: Arc::new(tasks), ledger, observed, plan, now, warnings })
+    Ok(Snapshot { tasks: Arc::new(tasks), ledger, observed: picture, plan, now, warnings })
 }
