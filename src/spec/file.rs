@@ -356,6 +356,6 @@ fn status_field(reader: &mut Reader, member: &Member<'_>, published: &mut Publis
 }
 
 /// Names of all profiles that a task may ask for.
-pub(crate) fn agent_names<'p>(plan: &'p PlanFields) -> impl Iterator<Item = &'p str> {
+pub(crate) fn agent_names(plan: &PlanFields) -> impl Iterator<Item = &str> {
     agents::BUILT_IN.into_iter().chain(plan.agents.keys().map(String::as_str))
 }

@@ -8,7 +8,6 @@ use super::json::{self, SyntaxError, SyntaxErrorKind};
 use super::model::{RuntimeKind, TaskSet};
 use super::reader::Reader;
 use super::resolve;
-use super::text::Span;
 use crate::status::Published;
 
 /// What bears on a reading beside the files.

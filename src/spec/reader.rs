@@ -166,8 +166,8 @@ impl Reader {
             if times > 0
                 && let Some(diagnostic) = self.diagnostics.get_mut(diagnostic)
             {
-                let again = if times == 1 { "once more".to_owned() } else { format!("{times} times more") };
-                diagnostic.message.push_str(&format!(", and {again}"));
+                let again = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+                diagnostic.message = format!("{}, and {again} more", diagnostic.message);
             }
         }
     }
