@@ -13,15 +13,18 @@ mod graph;
 mod id;
 pub mod json;
 mod layers;
+mod merge;
 mod model;
 mod read;
 mod reader;
 mod resolve;
 pub mod schema;
 mod settings;
+pub mod syntax;
 pub mod text;
 pub mod tree;
 mod values;
+pub mod yaml;
 
 pub use codes::Code;
 pub use diagnostic::{Diagnostic, Label, Origin, Patch, Place, Severity};
@@ -33,5 +36,5 @@ pub use model::{
     RateLimit, RateLimitScope, Resources, RetryBackoff, RetryMode, RuntimeKind, SecretHandOver, SecretSpec, SpecDigest,
     TaskSet, TaskSpec, User,
 };
-pub use read::{Accepted, ReadOptions, Refused, read};
+pub use read::{Accepted, ReadOptions, Refused, read, read_both};
 pub use values::TEMPLATES;

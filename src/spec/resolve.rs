@@ -292,8 +292,7 @@ impl Profiles<'_> {
 /// What must hold of a task once all layers are known.
 fn judge(reader: &mut Reader, task: &TaskFields, spec: &AttemptSpec, runtime: RuntimeKind) {
     let id = quote(task.id.as_str());
-    // The block that keeps the status of a task which another file asks for; never launched again from here.
-    if task.status_only {
+    if task.is_record {
         return;
     }
     match runtime {
