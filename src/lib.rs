@@ -7,6 +7,7 @@ pub mod git;
 pub mod observe;
 pub mod plan;
 pub mod record;
+pub mod report;
 pub mod runtime;
 pub mod spec;
 pub mod status;

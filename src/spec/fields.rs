@@ -181,6 +181,8 @@ pub(crate) struct TaskFields {
     pub(crate) published: Published,
     /// Whether it holds nothing but an id and our fields: the block that keeps the status of a task of the YAML spec.
     pub(crate) status_only: bool,
+    /// Whether it is kept as the record of what ran, though nothing asks for it any more.
+    pub(crate) is_record: bool,
 }
 
 /// A profile of `agents`.
@@ -200,8 +202,11 @@ pub(crate) struct PlanFields {
     pub(crate) runtime: Option<(RuntimeKind, Span)>,
     pub(crate) agents: BTreeMap<String, ProfileFields>,
     pub(crate) defaults: Settings,
+    pub(crate) defaults_place: Option<Place>,
     pub(crate) secrets: Vec<SecretSpec>,
     pub(crate) tasks: Vec<TaskFields>,
+    /// Whether the field is there at all.
+    pub(crate) has_tasks: bool,
     /// Texts that were meant as ids and are told to be none.
     pub(crate) refused: HashSet<Box<str>>,
 }

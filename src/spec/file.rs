@@ -21,14 +21,18 @@ pub(crate) fn read(reader: &mut Reader, tree: &Tree<'_>) -> PlanFields {
     let mut plan = PlanFields::default();
     reader.duplicate_keys(tree);
     let root = tree.root();
+    if root.kind() == Kind::Null && reader.origin() == Origin::Spec {
+        // Nothing but comments.
+        return plan;
+    }
     if root.kind() != Kind::Object {
+        plan.has_tasks = true;
         reader.wrong_type(root, "an object with `tasks`");
         return plan;
     }
-    let mut has_tasks = false;
     for member in root.members() {
         let value = member.value;
-        has_tasks |= member.key == "tasks";
+        plan.has_tasks |= member.key == "tasks";
         if value.kind() == Kind::Null && member.key != "tasks" {
             continue;
         }
@@ -54,6 +58,7 @@ pub(crate) fn read(reader: &mut Reader, tree: &Tree<'_>) -> PlanFields {
             "runtime" => plan.runtime = reader.word(value, &["docker", "process"]).map(|kind| (kind, span)),
             "agents" => agents(reader, value, &mut plan),
             "defaults" => {
+                plan.defaults_place = Some(reader.place(member.key_span));
                 if let Some(members) = reader.object(value, "an object") {
                     plan.defaults = settings_of(reader, members, "defaults");
                 }
@@ -62,14 +67,6 @@ pub(crate) fn read(reader: &mut Reader, tree: &Tree<'_>) -> PlanFields {
             "tasks" => tasks(reader, value, &mut plan),
             _ => reader.unknown_field("the plan", &member, PLAN_FIELDS),
         }
-    }
-    // The YAML spec may hold nothing but settings.
-    if !has_tasks && reader.origin() == Origin::Plan {
-        let place = reader.place(Span { start: root.span().start, end: root.span().start + 1 });
-        reader.report(
-            Diagnostic::new(Code::MissingField, place, "a plan needs `tasks`")
-                .help("a list of objects with an `id`, or an object keyed by id"),
-        );
     }
     plan
 }
@@ -290,7 +287,20 @@ fn task(
         return None;
     };
     let status_only = has_status && !has_other;
-    Some(TaskFields { id, place, title, description, prompt, dependencies, settings, published, status_only })
+    let ran = published.attempt > 0 || !matches!(published.status, None | Some(Status::Pending | Status::Blocked));
+    let is_record = status_only && ran;
+    Some(TaskFields {
+        id,
+        place,
+        title,
+        description,
+        prompt,
+        dependencies,
+        settings,
+        published,
+        status_only,
+        is_record,
+    })
 }
 
 fn dependencies(reader: &mut Reader, value: Value<'_>) -> Option<Vec<(Box<str>, Place)>> {
@@ -356,6 +366,6 @@ fn status_field(reader: &mut Reader, member: &Member<'_>, published: &mut Publis
 }
 
 /// Names of all profiles that a task may ask for.
-pub(crate) fn agent_names<'p>(plan: &'p PlanFields) -> impl Iterator<Item = &'p str> {
+pub(crate) fn agent_names(plan: &PlanFields) -> impl Iterator<Item = &str> {
     agents::BUILT_IN.into_iter().chain(plan.agents.keys().map(String::as_str))
 }

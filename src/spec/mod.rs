@@ -13,6 +13,7 @@ mod graph;
 mod id;
 pub mod json;
 mod layers;
+mod merge;
 mod model;
 
 mod terms;
@@ -22,9 +23,11 @@ mod reader;
 mod resolve;
 pub mod schema;
 mod settings;
+pub mod syntax;
 pub mod text;
 pub mod tree;
 mod values;
+pub mod yaml;
 
 pub use codes::Code;
 pub use diagnostic::{Diagnostic, Label, Origin, Patch, Place, Severity};
@@ -38,4 +41,5 @@ pub use model::{
 };
 pub use read::{Accepted, ReadOptions, Refused, read};
 pub use terms::Terms;
+pub use read::{Accepted, ReadOptions, Refused, read, read_both};
 pub use values::TEMPLATES;

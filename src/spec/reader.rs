@@ -29,7 +29,7 @@ pub(crate) struct Reader {
     pub(crate) untold: usize,
     /// Values of variables, which no report shows.
     pub(crate) sensitive: Vec<Place>,
-    unknown: HashMap<(&'static str, Box<str>), Repeated>,
+    unknown: HashMap<(Origin, &'static str, Box<str>), Repeated>,
     suggestions: usize,
 }
 
@@ -54,6 +54,11 @@ impl Reader {
 
     pub(crate) fn origin(&self) -> Origin {
         self.origin
+    }
+
+    /// Goes on with another file.
+    pub(crate) fn switch(&mut self, origin: Origin) {
+        self.origin = origin;
     }
 
     pub(crate) fn place(&self, span: Span) -> Place {
@@ -139,7 +144,7 @@ impl Reader {
         if key.starts_with("x-") || key.starts_with('_') || key == "$schema" {
             return;
         }
-        if let Some(repeated) = self.unknown.get_mut(&(scope, key.into()) as &(&'static str, Box<str>)) {
+        if let Some(repeated) = self.unknown.get_mut(&(self.origin, scope, Box::from(key))) {
             repeated.times += 1;
             return;
         }
@@ -157,7 +162,7 @@ impl Reader {
         }
         let at = self.diagnostics.len();
         self.report(diagnostic);
-        self.unknown.insert((scope, key.into()), Repeated { diagnostic: at, times: 0 });
+        self.unknown.insert((self.origin, scope, key.into()), Repeated { diagnostic: at, times: 0 });
     }
 
     /// Says how often what was told once was repeated.
@@ -166,8 +171,8 @@ impl Reader {
             if times > 0
                 && let Some(diagnostic) = self.diagnostics.get_mut(diagnostic)
             {
-                let again = if times == 1 { "once more".to_owned() } else { format!("{times} times more") };
-                diagnostic.message.push_str(&format!(", and {again}"));
+                let again = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+                diagnostic.message = format!("{}, and {again} more", diagnostic.message);
             }
         }
     }
@@ -203,7 +208,18 @@ impl Reader {
     pub(crate) fn text<'a>(&mut self, value: Value<'a>) -> Option<Cow<'a, str>> {
         let text = value.as_str();
         if text.is_none() {
-            self.wrong_type(value, "text");
+            let scalar = matches!(value.kind(), Kind::Number | Kind::Bool);
+            if self.origin == Origin::Spec && scalar {
+                let place = self.place(value.span());
+                let message = format!("expected text, found {}", value.kind().describe());
+                self.report(
+                    Diagnostic::new(Code::WrongType, place, message)
+                        .label("text that reads as something else stands in quotes")
+                        .patch(place, format!("\"{}\"", value.raw())),
+                );
+            } else {
+                self.wrong_type(value, "text");
+            }
         }
         text
     }

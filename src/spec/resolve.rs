@@ -27,7 +27,7 @@ struct Profile {
     /// The built-in profile under it.
     built_in: Settings,
     /// Canonical form of `asked`.
-    form: String,
+    form: Arc<str>,
     /// For tasks that ask for nothing of their own.
     attempt: Arc<AttemptSpec>,
 }
@@ -192,7 +192,7 @@ struct Attempt {
 
 struct Profiles<'p> {
     plan: &'p PlanFields,
-    ready: HashMap<String, Option<(Arc<Profile>, Arc<str>)>>,
+    ready: HashMap<String, Option<Arc<Profile>>>,
     /// Places of agents that are told to be unknown, as `defaults.agent` concerns many tasks.
     told: HashSet<Place>,
 }
@@ -204,7 +204,7 @@ impl Profiles<'_> {
             .and_then(|s| s.agent.as_deref().map(|name| (name, s.agent_place)))
             .or(self.plan.defaults.agent.as_deref().map(|name| (name, self.plan.defaults.agent_place)))
             .unwrap_or((agents::DEFAULT_AGENT, None));
-        let (profile, form) = self.profile(reader, name, place.unwrap_or(task.place))?;
+        let profile = self.profile(reader, name, place.unwrap_or(task.place))?;
         let only_agent = |settings: &Settings| {
             *settings
                 == Settings { agent: settings.agent.clone(), agent_place: settings.agent_place, ..Settings::default() }
@@ -217,24 +217,21 @@ impl Profiles<'_> {
                 asked.over(&profile.built_in);
                 Attempt { spec: Arc::new(asked.resolve(name)), form }
             }
-            _ => Attempt { spec: Arc::clone(&profile.attempt), form },
+            _ => Attempt { spec: Arc::clone(&profile.attempt), form: Arc::clone(&profile.form) },
         };
         judge(reader, task, &attempt.spec, runtime);
         Some(attempt)
     }
 
     /// The layers of a profile, made once.
-    fn profile(&mut self, reader: &mut Reader, name: &str, place: Place) -> Option<(Arc<Profile>, Arc<str>)> {
+    fn profile(&mut self, reader: &mut Reader, name: &str, place: Place) -> Option<Arc<Profile>> {
         if let Some(ready) = self.ready.get(name).cloned() {
             if ready.is_none() && !self.told.contains(&place) {
                 self.unknown(reader, name, place);
             }
             return ready;
         }
-        let profile = self.build(reader, name, place).map(|profile| {
-            let form = Arc::from(profile.form.as_str());
-            (Arc::new(profile), form)
-        });
+        let profile = self.build(reader, name, place).map(Arc::new);
         self.ready.insert(name.to_owned(), profile.clone());
         profile
     }
@@ -285,7 +282,7 @@ impl Profiles<'_> {
         };
         asked.over(&self.plan.defaults);
         asked.add_secrets(&self.plan.secrets);
-        let form = digest::canonical(&asked);
+        let form = digest::canonical(&asked).into();
         let mut full = asked.clone();
         full.over(&built_in);
         Some(Profile { asked, built_in, form, attempt: Arc::new(full.resolve(name)) })
@@ -295,8 +292,7 @@ impl Profiles<'_> {
 /// What must hold of a task once all layers are known.
 fn judge(reader: &mut Reader, task: &TaskFields, spec: &AttemptSpec, runtime: RuntimeKind) {
     let id = quote(task.id.as_str());
-    // The block that keeps the status of a task which another file asks for; never launched again from here.
-    if task.status_only {
+    if task.is_record {
         return;
     }
     match runtime {
