@@ -15,15 +15,13 @@ pub mod json;
 mod layers;
 mod merge;
 mod model;
-
-mod terms;
-
 mod read;
 mod reader;
 mod resolve;
 pub mod schema;
 mod settings;
 pub mod syntax;
+mod terms;
 pub mod text;
 pub mod tree;
 mod values;
@@ -39,7 +37,6 @@ pub use model::{
     RateLimit, RateLimitScope, Resources, RetryBackoff, RetryMode, RuntimeKind, SecretHandOver, SecretSpec, SpecDigest,
     TaskSet, TaskSpec, User,
 };
-pub use read::{Accepted, ReadOptions, Refused, read};
-pub use terms::Terms;
 pub use read::{Accepted, ReadOptions, Refused, read, read_both};
+pub use terms::Terms;
 pub use values::TEMPLATES;
