@@ -1,5 +1,7 @@
 //! One binary for all tests of the library from outside: one link.
 
+mod architecture;
+mod decision_table;
 mod git_merge;
 mod git_result;
 mod git_support;
