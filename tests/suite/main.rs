@@ -12,3 +12,11 @@ mod support;
 mod record_files;
 mod record_lock;
 mod record_plan_file;
+//! One test binary: one link.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod conformance;
+mod docker_container;
+mod fake_runtime;
