@@ -1,13 +1,14 @@
 //! The port to the user's repository. Nothing here moves a ref but `agent/<id>` and `refs/orchestrate/…`, and those only
 //! forward; nothing touches the user's work tree, index, HEAD, stash, config or hooks.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{Leftovers, TaskId};
+use crate::spec::{GitAccess, Leftovers, TaskId};
 
 /// A commit's id in hex.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -65,7 +66,12 @@ pub trait Repository: Send + Sync {
     /// Makes branch and worktree, or finds them as they were made before; see [`WorktreeRequest`].
     async fn ensure_worktree(&self, request: &WorktreeRequest) -> Result<WorktreeState, GitError>;
 
-    /// Deals with what the agent left uncommitted in the worktree, and tells what its branch holds now.
+    /// Prepares what an attempt may see and do of git, and tells how to mount it. Idempotent; a private git directory
+    /// that an attempt has begun to write to is found again as it is.
+    async fn open_access(&self, request: &AccessRequest) -> Result<GitAccessPlan, GitError>;
+
+    /// Takes in what a private git directory holds, deals with what the agent left uncommitted in the worktree, and
+    /// tells what its branch holds now. Idempotent; commits that are not taken are [`GitError::Refused`] and kept.
     async fn take_result(&self, request: &ResultRequest) -> Result<BranchResult, GitError>;
 
     /// What a branch holds beside its base, for people who review it.
@@ -94,7 +100,7 @@ pub enum MergeOutcome {
     Commit(CommitId),
     /// The heads do not merge.
     Conflict {
-        /// Paths in conflict, sorted.
+        /// Paths in conflict, sorted; none where the histories have no commit in common.
         paths: Vec<String>,
         /// The task whose head could not be added.
         task: TaskId,
@@ -132,6 +138,47 @@ pub struct WorktreeState {
     pub tip: CommitId,
 }
 
+/// What an attempt should see and do of git.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessRequest {
+    /// Its worktree.
+    pub worktree: WorktreeState,
+    /// How much of git.
+    pub access: GitAccess,
+    /// Full ref of its branch.
+    pub branch: String,
+    /// The commit that the branch started from.
+    pub base: CommitId,
+    /// Full refs of further branches to show: those of its dependencies. The default branch is shown in any case.
+    pub visible: Vec<String>,
+    /// Absolute, resolved folder of this attempt in the state dir; made where it is missing.
+    pub attempt_dir: PathBuf,
+    /// Where the worktree is mounted in the container.
+    pub mount_point: PathBuf,
+    /// Who must be able to write what the agent writes: worktree and private git directory. `None` leaves owners alone.
+    pub owner: Option<(u32, u32)>,
+}
+
+/// How to give an attempt its git.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct GitAccessPlan {
+    /// Beside the worktree itself, which the caller mounts at the mount point first; these come after it, in order.
+    pub binds: Vec<GitBind>,
+    /// Environment for the agent.
+    pub env: BTreeMap<String, String>,
+}
+
+/// One bind mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitBind {
+    /// Absolute path on the host, resolved.
+    pub source: PathBuf,
+    /// Absolute path in the container.
+    pub target: PathBuf,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
 /// An attempt's work that should be taken in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResultRequest {
@@ -147,6 +194,10 @@ pub struct ResultRequest {
     pub leftovers: Leftovers,
     /// Subject line of a commit of ours.
     pub subject: String,
+    /// Full ref that keeps commits which the branch cannot take, such as a history rewritten below its base.
+    pub kept_ref: String,
+    /// The `attempt_dir` of an isolated access, to import from; `None` where the agent worked on the repository itself.
+    pub private: Option<PathBuf>,
 }
 
 /// What a branch holds after an attempt.
@@ -158,6 +209,8 @@ pub struct BranchResult {
     pub commits: u64,
     /// Uncommitted changes were found.
     pub had_leftovers: bool,
+    /// What a person should know: a nested repository left out, commits of a detached HEAD that were kept.
+    pub notes: Vec<String>,
 }
 
 /// What a branch holds beside its base.
@@ -214,6 +267,9 @@ pub enum GitError {
         /// What it is.
         what: &'static str,
     },
+    /// Two histories have no commit in common, so nothing says how to merge them.
+    #[error("{0} and {1} have no commit in common")]
+    Unrelated(CommitId, CommitId),
     /// The worktree is gone.
     #[error("the worktree {0} is gone")]
     WorktreeLost(PathBuf),
@@ -224,6 +280,14 @@ pub enum GitError {
         path: PathBuf,
         /// How many paths.
         files: usize,
+    },
+    /// What the agent left cannot be taken in.
+    #[error("the result is refused: {reason}")]
+    Refused {
+        /// The rule that it breaks.
+        reason: String,
+        /// Ref that keeps its commits, where they could be kept.
+        kept: Option<String>,
     },
     /// The repository has a form that we do not serve.
     #[error("this repository is not served: {0}")]
@@ -262,8 +326,10 @@ impl GitError {
             | Self::BlockingRef(_)
             | Self::CheckedOut { .. }
             | Self::ForeignPath { .. }
+            | Self::Unrelated(..)
             | Self::WorktreeLost(_)
             | Self::Dirty { .. }
+            | Self::Refused { .. }
             | Self::Unsupported(_) => false,
         }
     }

@@ -1,13 +1,19 @@
-//! What is kept: the journal with its ledger, the plan file's published status, and the locks around them.
+//! What must outlive us: the journal and its fold, the plan file's published view, the locks.
 //!
 //! Every effect on a file goes through [`Files`], so that a simulation can drive the real code and crash it at each call.
 
+mod entry;
 mod files;
+mod journal;
 mod layout;
+mod ledger;
 mod lock;
 mod plan_file;
 pub mod splice;
 
+pub use entry::{AttemptEnd, Entry, FORMAT, Hold, Next, StopCause};
 pub use files::{FileError, FileLock, Files, OsFiles, Stamp};
+pub use journal::{Journal, JournalError, Stored};
+pub use ledger::{AttemptRecord, Ledger, State, TaskRecord};
 pub use lock::{DATA_LOCK_PATIENCE, Holder, LockError, StateLock, data_lock};
-pub use plan_file::{PARTIAL_PATIENCE, PlanFile, PlanFileError, Publication, Snapshot};
+pub use plan_file::{PARTIAL_PATIENCE, PlanFile, PlanFileError, Publication, Snapshot as FileSnapshot};

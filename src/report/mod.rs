@@ -1,0 +1,4 @@
+//! What people and other programs are shown.
+
+pub mod diagnostics;
+mod window;
