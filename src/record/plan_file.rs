@@ -333,7 +333,10 @@ impl PlanFile {
         let files = &*self.files;
         // Swept away by someone who takes us for dead.
         let Some(written) = files.stamp(temp)? else { return Ok(None) };
-        if self.place()?.real != real || files.read(real)? != newest.bytes {
+        // The bytes, since times are coarse; then the stamp once more, since a look is shorter than a read, and what is
+        // written between here and the rename is lost.
+        let is_same = self.place()?.real == real && files.read(real)? == newest.bytes;
+        if !is_same || files.stamp(real)?.as_ref() != Some(&newest.stamp) {
             return Ok(None);
         }
         files.rename(temp, real)?;

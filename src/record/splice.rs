@@ -542,6 +542,19 @@ mod tests {
         assert_eq!(with(r#"{"plan_id": "p", "tasks": {"a": 1}}"#, &running()), None);
     }
 
+    /// Would not end if any step looked back over the line or the list.
+    #[rstest]
+    #[case::lines("\n  ")]
+    #[case::one_line("")]
+    fn a_hundred_thousand_tasks_are_linear(#[case] gap: &str) {
+        let tasks: Vec<_> = (0..100_000).map(|number| format!("{gap}\"t{number}\": {{}}")).collect();
+        let text = format!("{{{gap}\"plan_id\": \"p\",{gap}\"tasks\": {{{}}}}}", tasks.join(","));
+        let statuses: Statuses = (0..100_000).map(|number| (format!("t{number}"), running())).collect();
+        let new = spliced(&text, "p", &statuses, Some(&text)).expect("writable").text.expect("written");
+        assert_eq!(new.matches("\"running\"").count(), 100_000);
+        assert_eq!(spliced(&new, "p", &statuses, Some(&text)), Ok(Spliced { text: None, unseen: false }));
+    }
+
     #[test]
     fn a_request_that_nobody_has_seen_stays() {
         let statuses: Statuses = [("a".to_owned(), running()), ("b".to_owned(), running())].into();
