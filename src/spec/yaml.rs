@@ -34,6 +34,7 @@ pub fn parse(text: &str) -> Result<Tree<'_>, SyntaxError> {
         return Err(SyntaxError { kind: K::ControlCharacter(c.into()), span });
     }
     let mut options = Options::default();
+    options.disallow_directives = true;
     options.flow_nesting_limit = MAX_DEPTH;
     options.block_nesting_limit = MAX_DEPTH;
     let mut reading = Reading {
