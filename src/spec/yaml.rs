@@ -86,13 +86,7 @@ struct Reading<'t> {
 
 impl Reading<'_> {
     fn span(&self, start: Option<usize>, end: Option<usize>) -> Span {
-        let at = |byte: Option<usize>| {
-            let mut at = (byte.unwrap_or(0) + self.offset).min(self.text.len());
-            while !self.text.is_char_boundary(at) {
-                at -= 1;
-            }
-            at
-        };
+        let at = |byte: Option<usize>| self.text.floor_char_boundary(byte.unwrap_or(0) + self.offset);
         let start = at(start);
         Span::new(start, at(end).max(start))
     }
