@@ -15,6 +15,8 @@ pub(super) struct Window {
     pub(super) text: String,
     /// The number of the first line.
     pub(super) first_line: usize,
+    /// Whether the first line is cut at its start.
+    pub(super) begins_in_a_line: bool,
     /// The marked places within `text`, in the order in which they were given.
     pub(super) spans: Vec<Range<usize>>,
 }
@@ -98,7 +100,12 @@ impl Window {
             out.text.push('…');
         }
         let spans = out.marks.into_iter().map(|(_, shown)| shown).collect();
-        Self { text: out.text, first_line: file.lines.position(text, from).line, spans }
+        Self {
+            text: out.text,
+            first_line: file.lines.position(text, from).line,
+            begins_in_a_line: from > line_start,
+            spans,
+        }
     }
 }
 

@@ -26,11 +26,10 @@ fn cases(kind: &str) -> BTreeMap<String, Case> {
         let stem = path.file_stem().and_then(|s| s.to_str()).expect("a plain name").to_owned();
         let bytes = fs::read(&path).expect("readable");
         let case = cases.entry(stem).or_default();
-        match path.extension().and_then(|e| e.to_str()) {
-            Some("json") => case.plan = Some(bytes),
-            Some("yaml") => case.spec = Some(bytes),
-            other => panic!("{}: what is a fixture that ends in {other:?}?", path.display()),
-        }
+        let extension = path.extension().and_then(|e| e.to_str());
+        assert!(matches!(extension, Some("json" | "yaml")), "{}: neither JSON nor YAML", path.display());
+        let file = if extension == Some("json") { &mut case.plan } else { &mut case.spec };
+        *file = Some(bytes);
     }
     cases
 }
@@ -127,14 +126,13 @@ fn colour_is_the_only_escape() {
 
 #[test]
 fn one_line_of_megabytes_is_shown_in_part() {
-    let mut plan = String::from("{\"tasks\": [");
-    for i in 0..20_000 {
-        plan.push_str(&format!(
-            "{{\"id\": \"t{i}\", \"prompt\": \"p\", \"dependencies\": [\"t{}\"]}},",
-            (i + 1) % 20_000
-        ));
-    }
-    plan.push_str("{\"id\": \"last\", \"prompt\": \"p\", \"retries\": -1}]}");
+    let count = 20_000;
+    let task = |i: usize| {
+        let on = (i + 1) % count;
+        format!("{{\"id\": \"t{i}\", \"prompt\": \"p\", \"dependencies\": [\"t{on}\"]}}")
+    };
+    let ring = (0..count).map(task).collect::<Vec<_>>().join(",");
+    let plan = format!("{{\"tasks\": [{ring}, {{\"id\": \"last\", \"prompt\": \"p\", \"retries\": -1}}]}}");
     let case = Case { plan: Some(plan.into_bytes()), spec: None };
     let rendered = case.render(false);
     assert!(rendered.len() < 6000, "{}", rendered.len());
