@@ -20,3 +20,6 @@ mod support;
 mod conformance;
 mod docker_container;
 mod fake_runtime;
+//! All integration tests in one binary: one link instead of many.
+
+mod diagnostics;
