@@ -100,7 +100,7 @@ pub enum MergeOutcome {
     Commit(CommitId),
     /// The heads do not merge.
     Conflict {
-        /// Paths in conflict, sorted.
+        /// Paths in conflict, sorted; none where the histories have no commit in common.
         paths: Vec<String>,
         /// The task whose head could not be added.
         task: TaskId,
@@ -267,6 +267,9 @@ pub enum GitError {
         /// What it is.
         what: &'static str,
     },
+    /// Two histories have no commit in common, so nothing says how to merge them.
+    #[error("{0} and {1} have no commit in common")]
+    Unrelated(CommitId, CommitId),
     /// The worktree is gone.
     #[error("the worktree {0} is gone")]
     WorktreeLost(PathBuf),
@@ -323,6 +326,7 @@ impl GitError {
             | Self::BlockingRef(_)
             | Self::CheckedOut { .. }
             | Self::ForeignPath { .. }
+            | Self::Unrelated(..)
             | Self::WorktreeLost(_)
             | Self::Dirty { .. }
             | Self::Refused { .. }

@@ -1,8 +1,25 @@
 //! The user's repository: the port and its adapter over gix.
+//!
+//! The adapter runs no hook, no fsmonitor and no filter of the repository's own config, reads no `GIT_…` variable, and
+//! finds a worktree's git directory by name, never by the worktree's own `.git` file.
 
+mod access;
+mod adapter;
+mod admin;
 mod contract;
+mod exclude;
+mod identity;
+mod merge;
+mod open;
+mod own;
+mod refs;
+mod scan;
+mod summary;
+mod take;
+mod worktree;
 
 pub use contract::{
     AccessRequest, BranchResult, BranchSummary, CommitId, GitAccessPlan, GitBind, GitError, MergeHead, MergeOutcome,
     Repository, RepositoryLayout, ResultRequest, WorktreeRequest, WorktreeState,
 };
+pub use open::GixRepository;

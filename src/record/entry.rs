@@ -34,6 +34,13 @@ pub enum Entry {
         /// When.
         at: Moment,
     },
+    /// A new plan asks something else under a known id: the task starts anew, with attempt numbers that go on growing.
+    Renewed {
+        /// The task.
+        task: TaskId,
+        /// When.
+        at: Moment,
+    },
     /// A task stood as completed in the file when it was first read, and is taken as such.
     Taken {
         /// The task.
@@ -226,6 +233,7 @@ impl Entry {
         match self {
             Self::Opened { at, .. }
             | Self::Plan { at, .. }
+            | Self::Renewed { at, .. }
             | Self::Taken { at, .. }
             | Self::Requested { at, .. }
             | Self::Intent { at, .. }
@@ -245,6 +253,7 @@ impl Entry {
         match self {
             Self::Opened { .. } | Self::Plan { .. } => None,
             Self::Taken { task, .. }
+            | Self::Renewed { task, .. }
             | Self::Requested { task, .. }
             | Self::Held { task, .. }
             | Self::Released { task, .. } => Some(task),

@@ -151,6 +151,13 @@ impl Ledger {
         match entry {
             Entry::Opened { instance, .. } => self.instance = Some(instance.clone()),
             Entry::Plan { plan_id, .. } => self.plan_id = Some(plan_id.as_str().into()),
+            Entry::Renewed { task, .. } => {
+                let record = self.record(task);
+                if record.state != State::Live {
+                    // The branch may hold the earlier work; it is not taken for this task's own.
+                    *record = TaskRecord { attempt: record.attempt, ..TaskRecord::default() };
+                }
+            }
             Entry::Taken { task, .. } => self.record(task).state = State::Done(Status::Completed),
             Entry::Requested { task, request, .. } => self.record(task).request(*request),
             Entry::Intent { key, spec, host, terms, at } => {

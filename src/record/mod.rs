@@ -6,8 +6,14 @@ mod entry;
 mod files;
 mod journal;
 mod ledger;
+mod layout;
+mod lock;
+mod plan_file;
+pub mod splice;
 
 pub use entry::{AttemptEnd, Entry, FORMAT, Hold, Next, StopCause};
 pub use files::{FileError, FileLock, Files, OsFiles, Stamp};
 pub use journal::{Journal, JournalError, Stored};
 pub use ledger::{AttemptRecord, Ledger, State, TaskRecord};
+pub use lock::{DATA_LOCK_PATIENCE, Holder, LockError, StateLock, data_lock};
+pub use plan_file::{PARTIAL_PATIENCE, PlanFile, PlanFileError, Publication, Snapshot as FileSnapshot};

@@ -1,0 +1,63 @@
+//! What an attempt may see and do of git, as mounts and environment.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::contract::{AccessRequest, GitAccessPlan, GitBind, GitError};
+use super::open::{GixRepository, Steer, io};
+use super::{admin, identity, own};
+use crate::spec::GitAccess;
+
+/// Prepares an attempt's git.
+pub(super) fn open(git: &GixRepository, request: &AccessRequest) -> Result<GitAccessPlan, GitError> {
+    std::fs::create_dir_all(&request.attempt_dir).map_err(io("make", &request.attempt_dir))?;
+    if let Some((uid, gid)) = request.owner {
+        own::give(&request.worktree.path, uid, gid)?;
+    }
+    match request.access {
+        GitAccess::Shared | GitAccess::Isolated => shared(git, request),
+        GitAccess::None => none(request),
+    }
+}
+
+/// The whole common directory at its own path, to which the worktree's `.git` file leads, writable.
+fn shared(git: &GixRepository, request: &AccessRequest) -> Result<GitAccessPlan, GitError> {
+    if let Some((uid, gid)) = request.owner {
+        own::give(&request.worktree.git_dir, uid, gid)?;
+    }
+    Ok(GitAccessPlan { binds: vec![same_path(&git.layout.common_dir, false)], env: environment(git)? })
+}
+
+/// An empty file where the worktree's `.git` file is: git finds no repository, and nothing of the host's paths is told.
+fn none(request: &AccessRequest) -> Result<GitAccessPlan, GitError> {
+    let empty = request.attempt_dir.join("no-git");
+    admin::replace(&empty, b"")?;
+    let bind = GitBind { source: empty, target: request.mount_point.join(".git"), read_only: true };
+    Ok(GitAccessPlan { binds: vec![bind], env: BTreeMap::new() })
+}
+
+fn same_path(path: &Path, read_only: bool) -> GitBind {
+    GitBind { source: path.to_owned(), target: path.to_owned(), read_only }
+}
+
+/// The person's identity where they have one, else ours; and no refusal for a repository whose owner the container does
+/// not know.
+fn environment(git: &GixRepository) -> Result<BTreeMap<String, String>, GitError> {
+    let repo = git.common(Steer::Person)?;
+    let config = repo.config_snapshot();
+    let value = |key: &str| config.string(key).map(|value| value.to_string()).filter(|value| !value.trim().is_empty());
+    let (name, email) = match (value("user.name"), value("user.email")) {
+        (Some(name), Some(email)) => (name, email),
+        _ => (identity::NAME.to_owned(), identity::EMAIL.to_owned()),
+    };
+    let pairs = [
+        ("GIT_AUTHOR_NAME", name.clone()),
+        ("GIT_AUTHOR_EMAIL", email.clone()),
+        ("GIT_COMMITTER_NAME", name),
+        ("GIT_COMMITTER_EMAIL", email),
+        ("GIT_CONFIG_COUNT", "1".to_owned()),
+        ("GIT_CONFIG_KEY_0", "safe.directory".to_owned()),
+        ("GIT_CONFIG_VALUE_0", "*".to_owned()),
+    ];
+    Ok(pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+}

@@ -1,0 +1,117 @@
+//! The port's implementation: blocking work on the threads meant for it.
+
+use std::path::Path;
+
+use async_trait::async_trait;
+
+use super::contract::{
+    AccessRequest, BranchResult, BranchSummary, CommitId, GitAccessPlan, GitError, MergeHead, MergeOutcome, Repository,
+    RepositoryLayout, ResultRequest, WorktreeRequest, WorktreeState,
+};
+use super::open::{GixRepository, Steer, commit_id, failed, open};
+use super::{access, merge, own, refs, summary, take, worktree};
+
+impl GixRepository {
+    /// Runs blocking work. It goes on where the caller gives up: every operation may be repeated.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, GitError> + Send + 'static,
+    ) -> Result<T, GitError> {
+        let git = self.clone();
+        tokio::task::spawn_blocking(move || work(&git)).await.map_err(|error| failed("finish its work", error))?
+    }
+}
+
+#[async_trait]
+impl Repository for GixRepository {
+    fn layout(&self) -> &RepositoryLayout {
+        &self.layout
+    }
+
+    async fn resolve(&self, revision: &str) -> Result<CommitId, GitError> {
+        let revision = revision.to_owned();
+        self.blocking(move |git| resolve(git, &revision)).await
+    }
+
+    async fn tip(&self, full_ref: &str) -> Result<Option<CommitId>, GitError> {
+        let full_ref = full_ref.to_owned();
+        self.blocking(move |git| refs::tip(&git.common(Steer::Nothing)?, &full_ref)).await
+    }
+
+    async fn contains(&self, descendant: &CommitId, ancestor: &CommitId) -> Result<bool, GitError> {
+        let (descendant, ancestor) = (descendant.clone(), ancestor.clone());
+        self.blocking(move |git| {
+            let repo = git.common(Steer::Nothing)?;
+            refs::contains(&repo, refs::commit_of(&repo, &descendant)?, refs::commit_of(&repo, &ancestor)?)
+        })
+        .await
+    }
+
+    async fn merge(&self, heads: &[MergeHead]) -> Result<MergeOutcome, GitError> {
+        let heads = heads.to_vec();
+        self.blocking(move |git| {
+            let outcome = merge::merge(&git.common(Steer::Nothing)?, &heads)?;
+            own::hand_over(&git.layout, &[])?;
+            Ok(outcome)
+        })
+        .await
+    }
+
+    async fn ensure_worktree(&self, request: &WorktreeRequest) -> Result<WorktreeState, GitError> {
+        let request = request.clone();
+        self.blocking(move |git| worktree::ensure(git, &request)).await
+    }
+
+    async fn open_access(&self, request: &AccessRequest) -> Result<GitAccessPlan, GitError> {
+        let request = request.clone();
+        self.blocking(move |git| access::open(git, &request)).await
+    }
+
+    async fn take_result(&self, request: &ResultRequest) -> Result<BranchResult, GitError> {
+        let request = request.clone();
+        self.blocking(move |git| take::take(git, &request)).await
+    }
+
+    async fn summarize(&self, base: &CommitId, head: &CommitId) -> Result<BranchSummary, GitError> {
+        let (base, head) = (base.clone(), head.clone());
+        self.blocking(move |git| summary::summarize(&git.common(Steer::Nothing)?, &base, &head)).await
+    }
+
+    async fn conflicts(&self, target: &CommitId, head: &CommitId) -> Result<Vec<String>, GitError> {
+        let (target, head) = (target.clone(), head.clone());
+        self.blocking(move |git| merge::conflicts(&git.common(Steer::Nothing)?, &target, &head)).await
+    }
+
+    async fn remove_worktree(&self, worktree: &Path) -> Result<(), GitError> {
+        let path = worktree.to_owned();
+        self.blocking(move |git| worktree::remove(git, &path)).await
+    }
+}
+
+/// A revision in the checkout that we were started in, whose HEAD it may mean.
+fn resolve(git: &GixRepository, revision: &str) -> Result<CommitId, GitError> {
+    let repo = open(&git.layout.git_dir, Steer::Nothing, None)?;
+    let unknown = || GitError::UnknownRevision(revision.to_owned());
+    let head = repo.head().map_err(|error| failed("read HEAD", error))?;
+    if head.is_unborn() && ["HEAD", "@"].iter().any(|name| revision.starts_with(name)) {
+        return Err(GitError::Unborn);
+    }
+    let found = repo.rev_parse_single(revision).map_err(|_| unknown())?;
+    let object = found.object().map_err(|error| missing(&repo, revision, error))?;
+    let commit = object.peel_to_commit().map_err(|_| unknown())?;
+    // A shallow or partial clone may lack what a checkout needs; say so now rather than half-way.
+    commit.tree().map_err(|error| missing(&repo, revision, error))?;
+    Ok(commit_id(commit.id))
+}
+
+fn missing(repo: &gix::Repository, revision: &str, error: gix::Error) -> GitError {
+    let config = repo.config_snapshot();
+    let is_partial = config.string("extensions.partialClone").is_some();
+    if is_partial {
+        GitError::Unsupported(format!(
+            "a partial clone that lacks objects of `{revision}`; `git fetch --refetch --no-filter` brings them"
+        ))
+    } else {
+        failed(format!("read `{revision}`"), error)
+    }
+}

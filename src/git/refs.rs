@@ -1,0 +1,153 @@
+//! Reading and moving refs: direct ones only, by compare-and-swap, with a reflog.
+
+use std::path::Path;
+
+use gix::refs::transaction::{Change, LogChange, PreviousValue, RefEdit, RefLog};
+use gix::refs::{FullName, Target};
+
+use super::contract::{CommitId, GitError};
+use super::identity;
+use super::open::{commit_id, failed, io, object_id};
+
+/// What a ref name leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum RefValue {
+    /// No such ref.
+    Absent,
+    /// A commit, or something else that has an id.
+    Direct(gix::ObjectId),
+    /// Another ref: never one of ours.
+    Symbolic(String),
+}
+
+/// Reads a ref by its full name.
+pub(super) fn read(repo: &gix::Repository, full_ref: &str) -> Result<RefValue, GitError> {
+    let name = full_name(full_ref)?;
+    let found = repo.refs.try_find(name.as_ref()).map_err(|error| failed(format!("read `{full_ref}`"), error))?;
+    Ok(match found.map(|found| found.target) {
+        None => RefValue::Absent,
+        Some(Target::Object(id)) => RefValue::Direct(id),
+        Some(Target::Symbolic(name)) => RefValue::Symbolic(name.as_bstr().to_string()),
+    })
+}
+
+/// The commit that a ref of ours names. One that was made symbolic would let a write reach another branch.
+pub(super) fn read_direct(repo: &gix::Repository, full_ref: &str) -> Result<Option<gix::ObjectId>, GitError> {
+    match read(repo, full_ref)? {
+        RefValue::Absent => Ok(None),
+        RefValue::Direct(id) => Ok(Some(id)),
+        RefValue::Symbolic(target) => {
+            Err(GitError::Refused { reason: format!("`{full_ref}` was made a symbolic ref to `{target}`"), kept: None })
+        }
+    }
+}
+
+/// Moves a ref from what it was seen to be to `new`. Whoever moved it meanwhile wins.
+pub(super) fn write(
+    repo: &gix::Repository,
+    full_ref: &str,
+    expected: Option<gix::ObjectId>,
+    new: gix::ObjectId,
+    why: &str,
+) -> Result<(), GitError> {
+    let previous = match expected {
+        Some(old) => PreviousValue::MustExistAndMatch(Target::Object(old)),
+        // Where the ref exists with the very same target this succeeds as well; that is as good as having made it.
+        None => PreviousValue::MustNotExist,
+    };
+    let edit = RefEdit {
+        name: full_name(full_ref)?,
+        deref: false,
+        change: Change::Update {
+            log: LogChange { mode: RefLog::AndReference, force_create_reflog: false, message: why.into() },
+            expected: previous,
+            new: Target::Object(new),
+        },
+    };
+    let time = identity::now_as_git();
+    repo.edit_references_as([edit], Some(identity::signature(&time)))
+        .map_err(|error| failed(format!("move `{full_ref}`"), error))?;
+    sync(&repo.common_dir().join(full_ref))
+}
+
+/// Points a ref of ours at a commit, whatever it was; nothing is written where it is so already.
+pub(super) fn ensure(repo: &gix::Repository, full_ref: &str, new: gix::ObjectId, why: &str) -> Result<(), GitError> {
+    match read_direct(repo, full_ref)? {
+        Some(old) if old == new => Ok(()),
+        old => write(repo, full_ref, old, new, why),
+    }
+}
+
+/// Keeps a commit under a ref; a second and third one under a numbered name beside it, so that none pushes out another.
+pub(super) fn keep(repo: &gix::Repository, kept_ref: &str, id: gix::ObjectId, why: &str) -> Result<String, GitError> {
+    for number in 1_u32.. {
+        let name = if number == 1 { kept_ref.to_owned() } else { format!("{kept_ref}-{number}") };
+        match read_direct(repo, &name)? {
+            Some(old) if old == id => return Ok(name),
+            Some(_) => {}
+            None => {
+                write(repo, &name, None, id, why)?;
+                return Ok(name);
+            }
+        }
+    }
+    Err(GitError::Unsupported(format!("`{kept_ref}` has too many siblings")))
+}
+
+/// Every local branch and ref of ours is a commit that exists; anything else names nothing.
+pub(super) fn commit_of(repo: &gix::Repository, commit: &CommitId) -> Result<gix::ObjectId, GitError> {
+    let id = object_id(commit)?;
+    match repo.try_find_header(id) {
+        Ok(Some(header)) if header.kind() == gix::object::Kind::Commit => Ok(id),
+        Ok(_) => Err(GitError::UnknownRevision(commit.0.clone())),
+        Err(error) => Err(failed(format!("read {commit}"), error)),
+    }
+}
+
+/// Whether `descendant` contains `ancestor`.
+pub(super) fn contains(
+    repo: &gix::Repository,
+    descendant: gix::ObjectId,
+    ancestor: gix::ObjectId,
+) -> Result<bool, GitError> {
+    if descendant == ancestor {
+        return Ok(true);
+    }
+    let base = repo.merge_base(descendant, ancestor).map_err(|error| failed("compare two histories", error))?;
+    Ok(base.is_some_and(|base| base == ancestor))
+}
+
+/// Number of commits that `head` has and `base` has not.
+pub(super) fn count(repo: &gix::Repository, base: gix::ObjectId, head: gix::ObjectId) -> Result<u64, GitError> {
+    let walk = repo.rev_walk([head]).with_hidden([base]).all().map_err(|error| failed("walk the history", error))?;
+    let mut commits = 0;
+    for commit in walk {
+        commit.map_err(|error| failed("walk the history", error))?;
+        commits += 1;
+    }
+    Ok(commits)
+}
+
+/// The branch's short name, for people.
+pub(super) fn short(full_ref: &str) -> String {
+    full_ref.strip_prefix("refs/heads/").unwrap_or(full_ref).to_owned()
+}
+
+/// The tip that the contract tells of.
+pub(super) fn tip(repo: &gix::Repository, full_ref: &str) -> Result<Option<CommitId>, GitError> {
+    Ok(read_direct(repo, full_ref)?.map(commit_id))
+}
+
+fn full_name(full_ref: &str) -> Result<FullName, GitError> {
+    FullName::try_from(full_ref).map_err(|_| GitError::UnknownRevision(full_ref.to_owned()))
+}
+
+/// Neither git nor gix makes a loose ref durable before others rely on it.
+fn sync(path: &Path) -> Result<(), GitError> {
+    match std::fs::File::open(path) {
+        Ok(file) => file.sync_all().map_err(io("make durable", path)),
+        // Packed meanwhile.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(io("make durable", path)(error)),
+    }
+}

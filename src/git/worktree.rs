@@ -1,0 +1,288 @@
+//! Making and removing linked worktrees by git's own plumbing.
+
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use gix::{ObjectId, Repository};
+
+use super::admin::{self, Admin, Head};
+use super::contract::{GitError, WorktreeRequest, WorktreeState};
+use super::open::{GixRepository, Steer, commit_id, failed, io, open};
+use super::refs::{self, RefValue};
+use super::{exclude, identity, own, scan};
+
+/// Makes branch and worktree, or finds and mends them.
+pub(super) fn ensure(git: &GixRepository, request: &WorktreeRequest) -> Result<WorktreeState, GitError> {
+    let path = absolute(git, &request.path)?;
+    let common_dir = &git.layout.common_dir;
+    let repo = git.common(Steer::Nothing)?;
+    let base = refs::commit_of(&repo, &request.base)?;
+    ensure_folder(path.parent().unwrap_or(&git.layout.root))?;
+    exclude::ensure(common_dir)?;
+
+    let found = Admin::find(common_dir, &path)?;
+    let tip = ensure_branch(&repo, request, base, &path, common_dir)?;
+    refs::ensure(&repo, &request.base_ref, base, "orchestrate: base of a task")?;
+
+    let place = Place::at(&path)?;
+    let admin = match found {
+        Some(admin) => {
+            if !admin.is_ours() {
+                if admin.head() != Some(Head::Branch(request.branch.clone())) {
+                    return Err(GitError::ForeignPath { path, what: "a worktree that is not ours" });
+                }
+                admin.adopt(&request.branch)?;
+            }
+            admin.clear_index_lock()?;
+            if admin.head().is_none() {
+                admin.attach(&request.branch)?;
+            }
+            if place == Place::Folder && !admin.is_in_the_making() {
+                admin.ensure_link(&path)?;
+                admin.lock(&request.lock_reason)?;
+                return Ok(WorktreeState { path, git_dir: admin.dir, tip: commit_id(tip) });
+            }
+            admin.reopen()?;
+            admin.attach(&request.branch)?;
+            admin
+        }
+        None if place == Place::Folder && admin::is_orphan_of_ours(common_dir, &path) => {
+            // Its registration was lost, its files are there: they are work, so only the index is made anew.
+            let admin = Admin::create(common_dir, &path, &request.branch)?;
+            admin.ensure_link(&path)?;
+            let repo = open(common_dir, Steer::Person, Some(&path))?;
+            scan::write_index(&repo, &admin, &path, tip)?;
+            admin.lock(&request.lock_reason)?;
+            own::hand_over(&git.layout, &[&admin.dir])?;
+            return Ok(WorktreeState { path, git_dir: admin.dir, tip: commit_id(tip) });
+        }
+        None if place == Place::Folder => {
+            return Err(GitError::ForeignPath { path, what: "a folder that is not ours" });
+        }
+        None => Admin::create(common_dir, &path, &request.branch)?,
+    };
+    fill(git, &admin, &path, request, tip, place)?;
+    Ok(WorktreeState { path, git_dir: admin.dir, tip: commit_id(tip) })
+}
+
+/// Removes a worktree without uncommitted work, and its registration.
+pub(super) fn remove(git: &GixRepository, worktree: &Path) -> Result<(), GitError> {
+    let path = absolute(git, worktree)?;
+    let found = Admin::find(&git.layout.common_dir, &path)?;
+    match (Place::at(&path)?, found) {
+        (Place::Nothing, None) => Ok(()),
+        (Place::Nothing, Some(admin)) if admin.is_ours() => admin.remove(),
+        (Place::Folder | Place::Empty, Some(admin)) if admin.is_ours() => {
+            if !admin.is_in_the_making() {
+                refuse_losing_work(git, &admin, &path)?;
+            }
+            admin::remove_tree(&path)?;
+            admin.remove()
+        }
+        (Place::Empty, None) => std::fs::remove_dir(&path).map_err(io("remove", &path)),
+        _ => Err(GitError::ForeignPath { path, what: "a worktree that is not ours" }),
+    }
+}
+
+fn refuse_losing_work(git: &GixRepository, admin: &Admin, path: &Path) -> Result<(), GitError> {
+    let repo = open(&git.layout.common_dir, Steer::Person, Some(path))?;
+    let tip = match admin.head() {
+        Some(Head::Branch(branch)) => refs::read_direct(&repo, &branch)?,
+        Some(Head::Detached(id)) => {
+            if !is_reachable(&repo, id)? {
+                return Err(GitError::ForeignPath {
+                    path: path.to_owned(),
+                    what: "its detached HEAD holds commits that no ref has",
+                });
+            }
+            Some(id)
+        }
+        None => None,
+    };
+    let Some(tip) = tip else { return Ok(()) };
+    let scan = scan::scan(&repo, admin, path, tip)?;
+    if scan.changes.is_empty() {
+        Ok(())
+    } else {
+        Err(GitError::Dirty { path: path.to_owned(), files: scan.changes.len() })
+    }
+}
+
+/// Whether a branch, tag or ref of ours contains a commit.
+fn is_reachable(repo: &Repository, id: ObjectId) -> Result<bool, GitError> {
+    let listing = |error| failed("list refs", error);
+    let platform = repo.references().map_err(listing)?;
+    for reference in platform.all().map_err(listing)? {
+        let Ok(reference) = reference else { continue };
+        if let Some(tip) = reference.try_id()
+            && tip.header().is_ok_and(|header| header.kind() == gix::object::Kind::Commit)
+            && refs::contains(repo, tip.detach(), id)?
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What stands where the worktree belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Nothing,
+    Empty,
+    Folder,
+}
+
+impl Place {
+    fn at(path: &Path) -> Result<Self, GitError> {
+        match path.symlink_metadata() {
+            Ok(meta) if meta.is_symlink() => {
+                Err(GitError::ForeignPath { path: path.to_owned(), what: "a symbolic link" })
+            }
+            Ok(meta) if meta.is_dir() => {
+                let mut entries = path.read_dir().map_err(io("list", path))?;
+                Ok(if entries.next().is_some() { Self::Folder } else { Self::Empty })
+            }
+            Ok(_) => Err(GitError::ForeignPath { path: path.to_owned(), what: "a file" }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::Nothing),
+            Err(error) => Err(io("look at", path)(error)),
+        }
+    }
+}
+
+/// The absolute path of a worktree: one folder below `.worktrees`, whatever the caller was given.
+pub(super) fn absolute(git: &GixRepository, relative: &Path) -> Result<PathBuf, GitError> {
+    let relative = relative.strip_prefix(&git.layout.root).unwrap_or(relative);
+    let parts: Vec<_> = relative.components().collect();
+    match parts.as_slice() {
+        [Component::Normal(folder), Component::Normal(name)] if *folder == ".worktrees" && *name != ".git" => {
+            Ok(git.layout.root.join(relative))
+        }
+        _ => Err(GitError::ForeignPath { path: relative.to_owned(), what: "not a folder below `.worktrees`" }),
+    }
+}
+
+/// `.worktrees` itself: a link would have us write somewhere else.
+fn ensure_folder(folder: &Path) -> Result<(), GitError> {
+    match folder.symlink_metadata() {
+        Ok(meta) if meta.is_dir() => Ok(()),
+        Ok(meta) if meta.is_symlink() => {
+            Err(GitError::ForeignPath { path: folder.to_owned(), what: "a symbolic link; it must be a real folder" })
+        }
+        Ok(_) => Err(GitError::ForeignPath { path: folder.to_owned(), what: "a file; it must be a folder" }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            std::fs::create_dir(folder).map_err(io("make", folder))
+        }
+        Err(error) => Err(io("look at", folder)(error)),
+    }
+}
+
+/// The branch's tip; made at the base where there is none.
+fn ensure_branch(
+    repo: &Repository,
+    request: &WorktreeRequest,
+    base: ObjectId,
+    path: &Path,
+    common_dir: &Path,
+) -> Result<ObjectId, GitError> {
+    let foreign = |tip| GitError::ForeignBranch { branch: refs::short(&request.branch), tip: commit_id(tip) };
+    match refs::read(repo, &request.branch)? {
+        RefValue::Symbolic(target) => Err(GitError::BlockingRef(format!("{} -> {target}", request.branch))),
+        RefValue::Direct(tip) => {
+            if !request.branch_is_ours && tip != base {
+                return Err(foreign(tip));
+            }
+            if let Some(holder) = Admin::holder(common_dir, &request.branch, path)? {
+                return Err(GitError::CheckedOut { branch: refs::short(&request.branch), path: holder });
+            }
+            Ok(tip)
+        }
+        RefValue::Absent => {
+            refuse_blocked(repo, &request.branch)?;
+            refs::write(repo, &request.branch, None, base, "branch: Created by orchestrate")?;
+            Ok(base)
+        }
+    }
+}
+
+/// A ref cannot be made where another is its folder, or lies in a folder of its name.
+fn refuse_blocked(repo: &Repository, branch: &str) -> Result<(), GitError> {
+    for (at, _) in branch.match_indices('/').skip(2) {
+        if refs::read(repo, &branch[..at])? != RefValue::Absent {
+            return Err(GitError::BlockingRef(branch[..at].to_owned()));
+        }
+    }
+    let listing = |error| failed("list refs", error);
+    let prefix = format!("{branch}/");
+    let platform = repo.references().map_err(listing)?;
+    match platform.prefixed(prefix.as_str()).map_err(listing)?.next() {
+        Some(Ok(below)) => Err(GitError::BlockingRef(below.name().as_bstr().to_string())),
+        _ => Ok(()),
+    }
+}
+
+/// Checks the tip out into a registered worktree that is in the making, and says that it is whole.
+fn fill(
+    git: &GixRepository,
+    admin: &Admin,
+    path: &Path,
+    request: &WorktreeRequest,
+    tip: ObjectId,
+    place: Place,
+) -> Result<(), GitError> {
+    if place == Place::Nothing {
+        std::fs::create_dir(path).map_err(io("make", path))?;
+    }
+    admin.ensure_link(path)?;
+    admin::remove_file(&admin.dir.join("index"))?;
+    let fresh = place != Place::Folder;
+    let common_dir = &git.layout.common_dir;
+    // A filter that is missing or fails should not keep the task from starting: then files are as git stores them.
+    if check_out(&open(common_dir, Steer::Person, Some(path))?, admin, path, tip, fresh).is_err() {
+        check_out(&open(common_dir, Steer::Nothing, Some(path))?, admin, path, tip, false)?;
+    }
+    log_head(admin, tip)?;
+    own::hand_over(&git.layout, &[&admin.dir, path])?;
+    admin.lock(&request.lock_reason)
+}
+
+fn check_out(repo: &Repository, admin: &Admin, path: &Path, tip: ObjectId, fresh: bool) -> Result<(), GitError> {
+    let checking = |error| failed(format!("check out {}", path.display()), error);
+    let tree = repo.find_commit(tip).map_err(checking)?.tree_id().map_err(checking)?;
+    let mut index = repo.index_from_tree(&tree).map_err(checking)?;
+    let mut options =
+        repo.checkout_options(gix::worktree::stack::state::attributes::Source::IdMapping).map_err(checking)?;
+    options.destination_is_initially_empty = fresh;
+    options.overwrite_existing = !fresh;
+    let objects = repo.objects.clone().into_arc().map_err(|error| failed("read objects", error))?;
+    let outcome = gix::worktree::state::checkout(
+        &mut index,
+        path,
+        objects,
+        &gix::progress::Discard,
+        &gix::progress::Discard,
+        &AtomicBool::new(false),
+        options,
+    )
+    .map_err(checking)?;
+    if let Some(first) = outcome.errors.first() {
+        return Err(failed(format!("check out {}", first.path), std::io::Error::other(first.error.to_string())));
+    }
+    if let Some(first) = outcome.collisions.first() {
+        return Err(failed(format!("check out {}", first.path), std::io::Error::from(first.error_kind)));
+    }
+    index.set_path(admin.dir.join("index"));
+    index.write(gix::index::write::Options::default()).map_err(checking)
+}
+
+/// The first line of the worktree's own HEAD log, as git writes it; one that is there stays.
+fn log_head(admin: &Admin, tip: ObjectId) -> Result<(), GitError> {
+    let path = admin.dir.join("logs/HEAD");
+    if path.exists() {
+        return Ok(());
+    }
+    let folder = admin.dir.join("logs");
+    std::fs::create_dir_all(&folder).map_err(io("make", &folder))?;
+    let null = tip.kind().null();
+    let line = format!("{null} {tip} {} <{}> {}\n", identity::NAME, identity::EMAIL, identity::now_as_git());
+    admin::write_new(&path, line.as_bytes())
+}
