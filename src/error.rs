@@ -213,6 +213,7 @@ impl From<GitError> for Report {
             | GitError::WorktreeLost(_)
             | GitError::Dirty { .. }
             | GitError::Refused { .. }
+            | GitError::Unrelated(..)
             | GitError::Unsupported(_)
             | GitError::Git { .. } => report,
         }

@@ -61,6 +61,14 @@ impl Context {
         }
     }
 
+    /// With what no container may be given: the user's whole home, and the engine's sockets.
+    #[must_use]
+    pub fn with_protected(mut self, home: Option<PathBuf>, sockets: Vec<PathBuf>) -> Self {
+        self.home = home;
+        self.sockets = sockets;
+        self
+    }
+
     /// The journal. Never held across an await.
     pub fn journal(&self) -> MutexGuard<'_, Journal> {
         // A panic elsewhere cannot leave it half-changed: a record is taken in only after it is durable.

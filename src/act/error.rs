@@ -115,6 +115,7 @@ fn git(error: GitError) -> Disposition {
         GitError::CheckedOut { .. } => {
             held(Reason::BranchConflict, format!("{message}; switch that worktree to another branch"))
         }
+        GitError::Unrelated(..) => held(Reason::MergeConflict, message),
         GitError::ForeignPath { .. } => held(Reason::WorktreeConflict, format!("{message}; move it away")),
         GitError::UnknownRevision(_) | GitError::Unborn => held(Reason::BaseMissing, message),
         GitError::NotARepository(_)

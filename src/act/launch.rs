@@ -35,7 +35,7 @@ pub(super) async fn launch(context: &Context, job: &Job, events: &mut Vec<Runtim
             key: job.key.clone(),
             spec: spec.digest.clone(),
             host: context.runtime.host().to_owned(),
-            terms: Terms::from(&spec.attempt),
+            terms: Terms::from(spec.attempt.as_ref()),
             at: context.moment(),
         })?;
     }

@@ -44,7 +44,13 @@ pub(super) fn adopt(
 }
 
 /// The records of what a person asked for by changing the file, given how every task stands by the journal.
-pub(super) fn requests(tasks: &TaskSet, published: &[Published], plan: &Plan, ledger: &Ledger, now: &Now) -> Vec<Entry> {
+pub(super) fn requests(
+    tasks: &TaskSet,
+    published: &[Published],
+    plan: &Plan,
+    ledger: &Ledger,
+    now: &Now,
+) -> Vec<Entry> {
     let mut entries = Vec::new();
     for ((spec, found), status) in tasks.tasks.iter().zip(published).zip(&plan.tasks) {
         let truth = Published { status: Some(status.status), attempt: status.attempt.unwrap_or(0) };

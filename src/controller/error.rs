@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::git::GitError;
 use crate::record::{FileError, JournalError, LockError, PlanFileError};
 use crate::runtime::RuntimeError;
-use crate::spec::Diagnostic;
+use crate::spec::Refused;
 
 /// Why a repository cannot be served, or not go on being served.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +27,7 @@ pub enum RunError {
         /// Its bytes, for pointing at them.
         text: Vec<u8>,
         /// Everything that is wrong with it.
-        diagnostics: Vec<Diagnostic>,
+        refused: Refused,
     },
     /// The runtime does not answer.
     #[error("the runtime does not answer")]
@@ -38,4 +38,15 @@ pub enum RunError {
     /// The state dir.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+impl RunError {
+    /// Whether it may pass by itself: a full disk, a file that is being written.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Journal(JournalError::File(error)) | Self::File(error) => !error.is_denied(),
+            Self::PlanFile(error) => error.is_transient(),
+            Self::Lock(_) | Self::Journal(_) | Self::Invalid { .. } | Self::Runtime(_) | Self::Git(_) => false,
+        }
+    }
 }

@@ -37,7 +37,7 @@ pub async fn once(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> R
     }
     publish(reconciler).await?;
     let now = reconciler.now();
-    let (tasks, plan) = reconciler.decide(&now).ok_or_else(|| missing(reconciler))?;
+    let (tasks, plan) = reconciler.decide(&now).ok_or_else(|| reconciler.no_desired())?;
     let snapshot = reconciler.snapshot(tasks, plan, now);
     reporter.pass(&snapshot);
     Ok(snapshot)
@@ -45,7 +45,8 @@ pub async fn once(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> R
 
 async fn list(reconciler: &mut Reconciler) -> Result<(), RunError> {
     let listed = Reconciler::list(reconciler.context()).await;
-    Ok(reconciler.take_list(listed)?)
+    reconciler.take_list(listed)?;
+    Ok(())
 }
 
 /// Writes the plan file until it says what is so; a person's edit in between is taken in for the next pass.
@@ -58,10 +59,4 @@ pub(super) async fn publish(reconciler: &mut Reconciler) -> Result<(), RunError>
         reconciler.take_published(publishing, result)?;
     }
     Ok(())
-}
-
-fn missing(reconciler: &mut Reconciler) -> RunError {
-    reconciler.require_desired().err().unwrap_or_else(|| {
-        crate::record::PlanFileError::Missing { path: std::path::PathBuf::from(".agent-tasks.json") }.into()
-    })
 }

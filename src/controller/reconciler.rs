@@ -11,12 +11,12 @@ use super::desired;
 use super::error::RunError;
 use super::snapshot::Snapshot;
 use crate::act::{Context, Executor, Failure, Job, Outcome, Ports, SecretSource, dependency_heads, fingerprint};
-use crate::clock::{Clock as _, Now};
-use crate::observe::{AttemptKey, InstanceId, ObservedContainer, Observer};
+use crate::clock::Now;
+use crate::observe::{Applied, AttemptKey, InstanceId, ObservedContainer, Observer};
 use crate::plan::{BackOff, Inputs, Memory, Plan, PlannedAction, plan};
 use crate::record::{Entry, Holder, Journal, PlanFile, PlanFileError, Publication, State, StateLock};
 use crate::runtime::{RuntimeError, RuntimeEvent};
-use crate::spec::{Diagnostic, TaskId, TaskSet};
+use crate::spec::{ReadOptions, Refused, TaskId, TaskSet};
 use crate::status::{Published, TaskStatus};
 
 /// How to open a repository.
@@ -38,6 +38,9 @@ pub struct OpenOptions {
     /// Seeds ids and jitter; the simulation's is fixed.
     pub seed: u64,
 }
+
+/// The longest pause before a runtime that is away is tried again: a person who starts it should not wait for us.
+const MAX_AWAY_PAUSE: Duration = Duration::from_secs(15);
 
 /// One repository under control. Holds its lock.
 pub struct Reconciler {
@@ -77,7 +80,7 @@ impl Reconciler {
         // A request of a process that died may still be on its way; from now on no more can be sent.
         let sent = journal.ledger().live().filter(|(_, attempt)| attempt.start_intent.is_some());
         memory.unsettled = sent.map(|(key, _)| (key, now.moment())).collect();
-        let context = Arc::new(Context { home, sockets, ..Context::new(ports, journal, secrets) });
+        let context = Arc::new(Context::new(ports, journal, secrets).with_protected(home, sockets));
         Ok(Self {
             executor: Executor::new(Arc::clone(&context)),
             context,
@@ -124,17 +127,19 @@ impl Reconciler {
     /// Reads the plan file where it changed, and takes in what it asks. A file that cannot be accepted changes nothing:
     /// its fault is kept and what was last accepted goes on.
     pub(super) async fn refresh(&mut self, patience: Duration) -> Result<(), RunError> {
-        if let Some(desired) = &self.desired {
-            if self.file.has_changed(&desired.seen.stamp).is_ok_and(|changed| !changed) {
-                return Ok(());
-            }
+        let seen = self.desired.as_ref().map(|desired| &desired.seen.stamp);
+        if seen.is_some_and(|seen| self.file.has_changed(seen).is_ok_and(|changed| !changed)) {
+            return Ok(());
         }
         match self.file.read_settled(patience).await {
             Ok(content) => self.judge(content),
-            Err(error) => {
-                self.fault(error.into());
-                Ok(())
-            }
+            Err(error) => match &mut self.desired {
+                Some(desired) => {
+                    desired.fault = Some(error.into());
+                    Ok(())
+                }
+                None => Err(error.into()),
+            },
         }
     }
 
@@ -143,7 +148,7 @@ impl Reconciler {
         match &mut self.desired {
             Some(Desired { fault: None, .. }) => Ok(()),
             Some(desired) => Err(desired.fault.take().expect("BUG: matched above")),
-            None => Err(PlanFileError::Missing { path: self.file.path().to_owned() }.into()),
+            None => Err(self.no_desired()),
         }
     }
 
@@ -152,20 +157,10 @@ impl Reconciler {
         self.desired.as_ref().is_some_and(|desired| desired.fault.is_none())
     }
 
-    fn fault(&mut self, fault: RunError) {
-        match &mut self.desired {
-            Some(desired) => desired.fault = Some(fault),
-            None => {
-                self.desired = None;
-                self.warnings = vec![crate::act::one_line(&fault)];
-            }
-        }
-    }
-
     fn judge(&mut self, content: crate::record::FileSnapshot) -> Result<(), RunError> {
-        let accepted = match crate::spec::read(&self.file.path().to_string_lossy(), &content.bytes) {
+        let accepted = match crate::spec::read(&content.bytes, ReadOptions::default()) {
             Ok(accepted) => accepted,
-            Err(diagnostics) => return self.refuse(content, diagnostics),
+            Err(refused) => return self.refuse(content, refused),
         };
         let mut tasks = accepted.tasks;
         if let Some(cap) = self.max_concurrent {
@@ -178,8 +173,8 @@ impl Reconciler {
         Ok(())
     }
 
-    fn refuse(&mut self, content: crate::record::FileSnapshot, diagnostics: Vec<Diagnostic>) -> Result<(), RunError> {
-        let fault = RunError::Invalid { path: self.file.path().to_owned(), text: content.bytes.clone(), diagnostics };
+    fn refuse(&mut self, content: crate::record::FileSnapshot, refused: Refused) -> Result<(), RunError> {
+        let fault = RunError::Invalid { path: self.file.path().to_owned(), text: content.bytes.clone(), refused };
         match &mut self.desired {
             Some(desired) => {
                 desired.seen = content;
@@ -223,8 +218,16 @@ impl Reconciler {
         context.runtime.list(&instance).await
     }
 
-    /// Takes a list into the picture.
-    pub(super) fn take_list(&mut self, listed: Result<Vec<ObservedContainer>, RuntimeError>) -> Result<(), RuntimeError> {
+    /// Notes that a list is being asked for while events still come in.
+    pub(super) fn begin_list(&mut self) {
+        self.observer.begin_list();
+    }
+
+    /// Takes a list into the picture; true where only another one tells what happened meanwhile.
+    pub(super) fn take_list(
+        &mut self,
+        listed: Result<Vec<ObservedContainer>, RuntimeError>,
+    ) -> Result<bool, RuntimeError> {
         match listed {
             Ok(containers) => {
                 let expected: BTreeSet<AttemptKey> = {
@@ -232,8 +235,7 @@ impl Reconciler {
                     let sent = journal.ledger().live().filter(|(_, attempt)| attempt.start_intent.is_some());
                     sent.map(|(key, _)| key).collect()
                 };
-                self.observer.apply_list(containers, &expected);
-                Ok(())
+                Ok(self.observer.apply_list(containers, &expected) == Applied::Relist)
             }
             Err(error) => {
                 self.observer.lost(crate::act::one_line(&error));
@@ -244,7 +246,7 @@ impl Reconciler {
 
     /// Takes an event into the picture; true where only a fresh list tells what it means.
     pub(super) fn take_event(&mut self, event: RuntimeEvent) -> bool {
-        self.observer.apply_event(event) == crate::observe::Applied::Relist
+        self.observer.apply_event(event) == Applied::Relist
     }
 
     /// The runtime is away.
@@ -326,7 +328,8 @@ impl Reconciler {
         let task = outcome.key.task.clone();
         self.memory.in_flight.remove(&task);
         for event in outcome.events {
-            self.observer.apply_event(event);
+            // What we did ourselves is known; a list that contradicts it comes with the next event.
+            let _applied = self.observer.apply_event(event);
         }
         match outcome.failure {
             None => {
@@ -347,6 +350,16 @@ impl Reconciler {
             }
         }
         Ok(())
+    }
+
+    /// The pause before the runtime is tried again, after so many tries in a row that failed.
+    pub(super) fn pause(&mut self, failures: u32) -> Duration {
+        if failures == 0 { Duration::ZERO } else { self.jitter.pause(failures).min(MAX_AWAY_PAUSE) }
+    }
+
+    /// The error where nothing was ever accepted.
+    pub(super) fn no_desired(&self) -> RunError {
+        PlanFileError::Missing { path: self.file.path().to_owned() }.into()
     }
 
     /// Forgets jobs that were given up.

@@ -87,6 +87,7 @@ impl<'a> Planner<'a> {
         let can_move = !actions.is_empty()
             || !self.inputs.memory.in_flight.is_empty()
             || self.wake.is_some()
+            || (!orphans.is_empty() && published.iter().any(|s| s.reason == Some(Reason::WaitingForSlot)))
             || published.iter().any(|status| status.status == Status::Running);
         Plan { actions, tasks: published, orphans, wake: self.wake, can_move }
     }

@@ -5,8 +5,8 @@
 mod entry;
 mod files;
 mod journal;
-mod ledger;
 mod layout;
+mod ledger;
 mod lock;
 mod plan_file;
 pub mod splice;

@@ -310,9 +310,10 @@ impl PlanFile {
         match replaced {
             Ok(Some(written)) => {
                 files.sync_dir(&dir)?;
-                // Renaming changes the inode's times. Where it is another inode, somebody was faster than this look, and
-                // the older stamp makes us read again.
-                let now = files.stamp(&real)?.filter(|now| now.inode == written.inode && now.size == written.size);
+                // Renaming changes the inode's own time only. Where more differs, somebody was faster than this look, and the
+                // older stamp makes the caller read again.
+                let is_ours = |now: &Stamp| *now == Stamp { ctime_ns: now.ctime_ns, ..written.clone() };
+                let now = files.stamp(&real)?.filter(is_ours);
                 Ok(Some(Snapshot { bytes, stamp: now.unwrap_or(written) }))
             }
             Ok(None) => {
