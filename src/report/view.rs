@@ -254,10 +254,9 @@ fn first_causes(snapshot: &Snapshot) -> Vec<Option<TaskIx>> {
     let status = |ix: TaskIx| snapshot.plan.tasks.get(ix.index()).map(|task| task.status);
     let mut causes = vec![None; snapshot.tasks.tasks.len()];
     for &ix in graph.topological() {
-        let blocked = snapshot.plan.tasks.get(ix.index()).is_some_and(|task| task.reason == Some(Reason::DependencyFailed));
-        let broken = |on: &&TaskIx| {
-            matches!(status(**on), Some(Status::Failed | Status::Blocked | Status::Cancelled))
-        };
+        let blocked =
+            snapshot.plan.tasks.get(ix.index()).is_some_and(|task| task.reason == Some(Reason::DependencyFailed));
+        let broken = |on: &&TaskIx| matches!(status(**on), Some(Status::Failed | Status::Blocked | Status::Cancelled));
         if let Some(&on) = graph.dependencies(ix).iter().find(broken).filter(|_| blocked) {
             causes[ix.index()] = Some(causes[on.index()].unwrap_or(on));
         }
