@@ -1,4 +1,5 @@
 //! One test binary: one link.
+#![expect(clippy::panic, reason = "how the helpers of tests fail")]
 
 #[path = "../support/mod.rs"]
 mod support;
