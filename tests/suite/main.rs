@@ -1,5 +1,4 @@
 //! All tests from outside of the library in one binary: one link instead of many.
-//! One test binary: one link.
 #![expect(clippy::panic, reason = "how the helpers of tests fail")]
 
 #[path = "../support/mod.rs"]
