@@ -10,6 +10,7 @@ mod decision_table;
 mod diagnostics;
 mod docker_container;
 mod fake_runtime;
+mod git_isolated;
 mod git_merge;
 mod git_result;
 mod git_support;
