@@ -2,6 +2,7 @@
 //!
 //! Every effect on a file goes through [`Files`], so that a simulation can drive the real code and crash it at each call.
 
+mod edit;
 mod entry;
 mod files;
 mod journal;

@@ -294,7 +294,8 @@ impl PlanFile {
         // What was seen and did not parse held no request either; everything in it counts as not seen.
         let seen = seen.map(|seen| parse(seen).or_else(|_| json::parse("{}"))).transpose();
         let seen = seen.map_err(|source| PlanFileError::NotJson { path: path(), source })?;
-        let wanted = Wanted { plan_id, status_of: |id: &str| statuses.get(id), seen: seen.as_ref() };
+        let wanted =
+            Wanted { plan_id, status_of: |id: &str| statuses.get(id), seen: seen.as_ref(), add: &[], drop: &[] };
         splice(&tree, &wanted).map_err(|source| PlanFileError::Ambiguous { path: path(), source })
     }
 
