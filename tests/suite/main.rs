@@ -1,4 +1,5 @@
 //! All tests from outside of the library in one binary: one link instead of many.
+//! One binary for all tests of the library from outside: one link.
 #![expect(clippy::panic, reason = "how the helpers of tests fail")]
 
 #[path = "../support/mod.rs"]
