@@ -1,24 +1,34 @@
 //! Takes in the result of an attempt: log, then git, then the journal. Nothing removes a container.
 
+use std::time::Duration;
+
 use futures::StreamExt as _;
 use jiff::Timestamp;
+use tokio::time::timeout;
 
 use super::capture::Capture;
 use super::context::Context;
 use super::error::{ActError, one_line};
 use super::job::Job;
 use super::launch::is_isolated;
+use crate::clock::Moment;
 use crate::git::{BranchResult, CommitId, GitError, ResultRequest};
 use crate::observe::{AttemptKey, ContainerDetail, names};
-use crate::plan::{Ending, judge};
+use crate::plan::{Ending, Evidence, is_interrupted as interrupted, judge};
 use crate::record::{AttemptEnd, Entry, FileError, TaskRecord};
-use crate::runtime::{ErrorKind, LogOptions, RuntimeEvent};
+use crate::runtime::{ErrorKind, LogOptions, Operation, RuntimeError, RuntimeEvent};
 use crate::spec::{Leftovers, Terms};
 
 /// Bytes kept of a log's beginning.
 const HEAD: usize = 256 << 10;
 /// Bytes kept of a log's end.
 const TAIL: usize = 8 << 20;
+/// How long a log may give nothing before it counts as broken off.
+const LOG_PATIENCE: Duration = Duration::from_secs(30);
+/// How often a log that could not be read is tried again before the result is recorded without it.
+const LOG_RETRIES: u32 = 5;
+/// Exit codes that an engine's or a machine's end leaves.
+const SUSPICIOUS: [i64; 3] = [137, 143, 255];
 
 /// What the end of an attempt adds beside the verdict.
 #[derive(Debug, Default)]
@@ -52,11 +62,17 @@ pub(super) async fn harvest(context: &Context, job: &Job, events: &mut Vec<Runti
         finished_at: detail.finished_at,
         ..Facts::default()
     };
-    match save_log(context, &job.key, &detail).await {
-        Ok(path) => facts.log = Some(path),
-        Err(LogFailure::Runtime(why)) => facts.log_error = Some(why),
-        Err(LogFailure::File(error)) => return Err(error.into()),
+    let captured = read_log(context, &detail).await;
+    match captured.error {
+        // What may be had later is waited for, but not for ever: a result is worth more than its log.
+        Some(error) if error.kind.is_transient() && job.failures < LOG_RETRIES => return Err(error.into()),
+        Some(error) => facts.log_error = Some(one_line(&error)),
+        None => {}
     }
+    if facts.log_error.is_none() || captured.total > 0 {
+        facts.log = Some(save_log(context, &job.key, captured.capture)?);
+    }
+    let interrupted = is_interrupted(context, job, &detail).await?;
     let ending = match take_result(context, job).await {
         Ok(result) => {
             facts.head = Some(result.head);
@@ -64,7 +80,7 @@ pub(super) async fn harvest(context: &Context, job: &Job, events: &mut Vec<Runti
             Ending::Exited {
                 code: detail.exit_code,
                 oom_killed: detail.oom_killed,
-                interrupted: false,
+                interrupted,
                 commits: result.commits,
                 had_leftovers: result.had_leftovers,
             }
@@ -91,7 +107,13 @@ pub(super) async fn end(
     if let Some(job) = job {
         facts.log_error = Some("the container is gone, and its output with it".to_owned());
         // Its work is kept where it is; what can be taken in is.
-        facts.head = take_result(context, job).await.ok().map(|result| result.head);
+        facts.head = match take_result(context, job).await {
+            Ok(result) => Some(result.head),
+            Err(Some(error)) if error.is_transient() => return Err(error.into()),
+            Err(_) => None,
+        };
+    } else {
+        facts.log_error = Some("it never ran, so it wrote nothing".to_owned());
     }
     finish(context, key, ending, facts)
 }
@@ -118,38 +140,74 @@ fn finish(context: &Context, key: &AttemptKey, ending: &Ending, facts: Facts) ->
     Ok(())
 }
 
-enum LogFailure {
-    Runtime(String),
-    File(FileError),
+/// Whether the engine or the machine ended it. An ordinary end costs no call.
+async fn is_interrupted(context: &Context, job: &Job, detail: &ContainerDetail) -> Result<bool, ActError> {
+    let record = context.known(&job.key.task);
+    let Some(current) = record.current.as_ref().filter(|current| current.stop.is_none() && !record.cancel) else {
+        return Ok(false);
+    };
+    if job.outages.is_empty() && !SUSPICIOUS.contains(&detail.exit_code) {
+        return Ok(false);
+    }
+    let engine = context.runtime.probe().await?;
+    let now = context.clock.now();
+    let engine_now = engine.time.unwrap_or(now.wall);
+    let by_its_clock = |lost: &Moment| engine_now.checked_sub(lost.age(&now)).unwrap_or(engine_now);
+    Ok(interrupted(&Evidence {
+        code: detail.exit_code,
+        started_at: detail.started_at,
+        finished_at: detail.finished_at,
+        engine_started_at: engine.started_at,
+        live_restore: engine.live_restore,
+        outages: job.outages.iter().map(by_its_clock).collect(),
+        rebooted: current.running_since().is_some_and(|since| since.boot_id != now.boot_id),
+    }))
 }
 
-/// Keeps the log beside the prompt. An engine that has none (driver `none`) or lost it is told, not waited for.
-async fn save_log(context: &Context, key: &AttemptKey, detail: &ContainerDetail) -> Result<String, LogFailure> {
-    let mut capture = Capture::new(HEAD, TAIL);
+/// What an engine gave of a log, and why it is not all.
+struct LogRead {
+    capture: Capture,
+    total: u64,
+    error: Option<RuntimeError>,
+}
+
+/// Reads the log. An engine that has none (driver `none`), lost it or stops amid it is told, not waited for.
+async fn read_log(context: &Context, detail: &ContainerDetail) -> LogRead {
+    let mut read = LogRead { capture: Capture::new(HEAD, TAIL), total: 0, error: None };
     let mut chunks = context.runtime.logs(&detail.container.id, LogOptions::default());
-    while let Some(chunk) = chunks.next().await {
+    loop {
+        let chunk = match timeout(LOG_PATIENCE, chunks.next()).await {
+            Ok(None) => return read,
+            Ok(Some(chunk)) => chunk,
+            Err(_) => Err(RuntimeError {
+                operation: Operation::Logs,
+                target: Some(detail.container.name.clone()),
+                kind: ErrorKind::Unknown,
+                status: None,
+                message: format!("nothing came for {} s", LOG_PATIENCE.as_secs()),
+            }),
+        };
         match chunk {
-            Ok(chunk) => capture.push(&chunk.bytes),
-            // Only an engine that is away is worth another harvest.
-            Err(error) if matches!(error.kind, ErrorKind::Unreachable) => {
-                return Err(LogFailure::File(FileError::new(
-                    "read the log for",
-                    &context.attempt_dir(key),
-                    std::io::Error::other(error.to_string()),
-                )));
+            Ok(chunk) => {
+                read.total += chunk.bytes.len() as u64;
+                read.capture.push(&chunk.bytes);
             }
-            Err(error) => return Err(LogFailure::Runtime(one_line(&error))),
+            Err(error) => {
+                read.error = Some(error);
+                return read;
+            }
         }
     }
+}
+
+/// Keeps the log beside the prompt.
+fn save_log(context: &Context, key: &AttemptKey, capture: Capture) -> Result<String, FileError> {
     let dir = context.attempt_dir(key);
     let path = dir.join("log");
-    let write = || {
-        context.files.create_dir_all(&dir)?;
-        let temp = context.files.write_temp(&dir, "log.tmp-", &capture.finish().bytes, None)?;
-        context.files.rename(&temp, &path)?;
-        context.files.sync_dir(&dir)
-    };
-    write().map_err(LogFailure::File)?;
+    context.files.create_dir_all(&dir)?;
+    let temp = context.files.write_temp(&dir, "log.tmp-", &capture.finish().bytes, None)?;
+    context.files.rename(&temp, &path)?;
+    context.files.sync_dir(&dir)?;
     Ok(context.shown(&path))
 }
 

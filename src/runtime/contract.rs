@@ -62,6 +62,13 @@ pub struct EngineInfo {
     pub version: String,
     /// The API version agreed on.
     pub api_version: String,
+    /// Its clock; `None` where it does not tell.
+    pub time: Option<Timestamp>,
+    /// Since when it runs, by its clock, give or take the seconds that its start takes. `None` where that cannot be told;
+    /// not moved by a start that let containers run on.
+    pub started_at: Option<Timestamp>,
+    /// Containers outlive its restart.
+    pub live_restore: bool,
 }
 
 /// An image that is there.
