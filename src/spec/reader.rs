@@ -17,8 +17,8 @@ use super::values;
 
 /// More faults than anyone reads; a file with as many is broken by a program.
 const MOST_DIAGNOSTICS: usize = 1000;
-/// The nearest name is looked up this often, as each look-up goes over all names.
-const MOST_SUGGESTIONS: usize = 50;
+/// How many names are looked at over a whole reading when the nearest one is looked for.
+const MOST_COMPARED: usize = 500_000;
 
 /// Collects faults while a file is read.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Reader {
     /// Values of variables, which no report shows.
     pub(crate) sensitive: Vec<Place>,
     unknown: HashMap<(Origin, &'static str, Box<str>), Repeated>,
-    suggestions: usize,
+    compare: usize,
 }
 
 /// A warning that is told once however often its cause is repeated.
@@ -51,7 +51,7 @@ impl Reader {
             errors: 0,
             sensitive: Vec::new(),
             unknown: HashMap::new(),
-            suggestions: MOST_SUGGESTIONS,
+            compare: MOST_COMPARED,
         }
     }
 
@@ -84,8 +84,11 @@ impl Reader {
 
     /// The nearest of some names, while there is budget for looking.
     pub(crate) fn nearest<'c>(&mut self, word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
-        self.suggestions = self.suggestions.checked_sub(1)?;
-        values::nearest(word, candidates)
+        if self.compare == 0 {
+            return None;
+        }
+        let compare = &mut self.compare;
+        values::nearest(word, candidates.into_iter().inspect(|_| *compare = compare.saturating_sub(1)))
     }
 
     pub(crate) fn wrong_type(&mut self, value: Value<'_>, expected: &str) {

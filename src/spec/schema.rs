@@ -1,6 +1,7 @@
 //! The JSON Schema of a plan file, made from the types that read it.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
@@ -36,4 +37,12 @@ impl JsonSchema for SizeText {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({"type": ["string", "integer"], "minimum": 1, "examples": ["512m", "4GiB"]})
     }
+}
+
+pub(super) fn example_command() -> [&'static str; 2] {
+    ["make", "test"]
+}
+
+pub(super) fn example_env() -> BTreeMap<&'static str, &'static str> {
+    BTreeMap::from([("CI", "1")])
 }
