@@ -21,6 +21,7 @@ mod reader;
 mod resolve;
 pub mod schema;
 mod settings;
+pub mod starter;
 pub mod syntax;
 pub mod text;
 pub mod tree;

@@ -1,3 +1,4 @@
 //! All integration tests in one binary: one link instead of many.
 
 mod diagnostics;
+mod specs;
