@@ -13,6 +13,7 @@ mod file;
 mod graph;
 mod id;
 pub mod json;
+mod kinds;
 mod layers;
 mod merge;
 mod model;
