@@ -19,3 +19,5 @@ mod git_worktree;
 mod record_files;
 mod record_lock;
 mod record_plan_file;
+mod fuzz_corpus;
+mod specs;
