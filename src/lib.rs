@@ -1,5 +1,6 @@
 //! Orchestrate: a reconciler for coding-agent tasks.
 
+pub mod act;
 pub mod clock;
 pub mod git;
 pub mod observe;

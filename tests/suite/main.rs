@@ -6,4 +6,5 @@ mod support;
 
 mod conformance;
 mod docker_container;
+mod docker_outage;
 mod fake_runtime;
