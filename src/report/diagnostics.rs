@@ -16,6 +16,9 @@ use super::window::{self, Window};
 use crate::spec::text::{LineIndex, Position};
 use crate::spec::{Diagnostic, Label, Origin, Place, Severity};
 
+/// How many diagnostics people are shown; other programs get all.
+const MOST_RENDERED: usize = 100;
+
 /// The files that diagnostics point into.
 #[derive(Debug)]
 pub struct Files<'a> {
@@ -144,9 +147,12 @@ pub fn text(files: &Files<'_>, diagnostics: &[Diagnostic], untold: usize, color:
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
     let renderer = renderer.term_width(width).decor_style(DecorStyle::Ascii);
     let mut out = String::new();
-    for diagnostic in diagnostics {
+    for diagnostic in diagnostics.iter().take(MOST_RENDERED) {
         out.push_str(&one(files, diagnostic, &renderer));
         out.push_str("\n\n");
+    }
+    if diagnostics.len() > MOST_RENDERED {
+        let _ = write!(out, "… and {} more\n\n", diagnostics.len() - MOST_RENDERED);
     }
     out.push_str(&summary(diagnostics, untold));
     out
@@ -188,13 +194,17 @@ fn one(files: &Files<'_>, diagnostic: &Diagnostic, renderer: &Renderer) -> Strin
         let Some(file) = files.file(cluster[0].place.origin) else { continue };
         let places: Vec<Place> = cluster.iter().map(|label| label.place).collect();
         let window = Window::new(file, files.hidden(cluster[0].place.origin), &places);
-        // The header of the library counts in the window, which may begin in the middle of a line.
-        let lead = cluster.iter().find(|l| std::ptr::eq(**l, &diagnostic.primary)).unwrap_or(&cluster[0]);
-        let at = file.lines.position(&file.text, lead.place.span.start as usize);
-        group = group.element(Header::path(file.name.clone()).line(at.line).char_column(at.column));
         let mut snippet = Snippet::source(window.text).line_start(window.first_line);
+        if window.begins_in_a_line {
+            // The library would count columns from the cut.
+            let lead = cluster.iter().find(|l| std::ptr::eq(**l, &raw const diagnostic.primary)).unwrap_or(&cluster[0]);
+            let at = file.lines.position(&file.text, lead.place.span.start as usize);
+            group = group.element(Header::path(file.name.clone()).line(at.line).char_column(at.column));
+        } else {
+            snippet = snippet.path(file.name.clone());
+        }
         for (label, span) in cluster.iter().zip(window.spans) {
-            let is_primary = std::ptr::eq(*label, &diagnostic.primary);
+            let is_primary = std::ptr::eq(*label, &raw const diagnostic.primary);
             let kind = if is_primary { AnnotationKind::Primary } else { AnnotationKind::Context };
             let words = window::clean(&label.text).into_owned();
             snippet = snippet.annotation(kind.span(span).label((!words.is_empty()).then_some(words)));

@@ -15,6 +15,8 @@ pub(super) struct Window {
     pub(super) text: String,
     /// The number of the first line.
     pub(super) first_line: usize,
+    /// Whether the first line is cut at its start.
+    pub(super) begins_in_a_line: bool,
     /// The marked places within `text`, in the order in which they were given.
     pub(super) spans: Vec<Range<usize>>,
 }
@@ -48,7 +50,8 @@ fn shown(c: char) -> char {
 /// The end of what is shown of a place: on its first line, and not too far.
 fn shown_end(text: &str, place: Place) -> usize {
     let Range { start, end } = place.span.range();
-    let rest = &text[start.min(text.len())..end.min(text.len())];
+    let start = text.floor_char_boundary(start);
+    let rest = &text[start..text.ceil_char_boundary(end).max(start)];
     let cut = rest
         .char_indices()
         .enumerate()
@@ -59,25 +62,19 @@ fn shown_end(text: &str, place: Place) -> usize {
 
 /// Whether only a part of a place is shown.
 pub(super) fn is_cut(file: &File<'_>, place: Place) -> bool {
-    shown_end(&file.text, place) != place.span.range().end
+    shown_end(&file.text, place) < place.span.range().end
 }
 
 impl Window {
     /// Of places that lie near to each other; `hidden` is sorted.
     pub(super) fn new(file: &File<'_>, hidden: &[Place], places: &[Place]) -> Self {
         let text: &str = &file.text;
-        let clamp = |offset: usize| {
-            let mut offset = offset.min(text.len());
-            while !text.is_char_boundary(offset) {
-                offset -= 1;
-            }
-            offset
-        };
+        let clamp = |offset: usize| text.floor_char_boundary(offset);
         let marked: Vec<Range<usize>> = places
             .iter()
             .map(|place| {
                 let start = clamp(place.span.range().start);
-                start..clamp(shown_end(text, *place)).max(start)
+                start..shown_end(text, *place)
             })
             .collect();
         let first = marked.iter().map(|m| m.start).min().unwrap_or(0);
@@ -103,7 +100,12 @@ impl Window {
             out.text.push('…');
         }
         let spans = out.marks.into_iter().map(|(_, shown)| shown).collect();
-        Self { text: out.text, first_line: file.lines.position(text, from).line, spans }
+        Self {
+            text: out.text,
+            first_line: file.lines.position(text, from).line,
+            begins_in_a_line: from > line_start,
+            spans,
+        }
     }
 }
 

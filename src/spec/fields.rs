@@ -183,6 +183,8 @@ pub(crate) struct TaskFields {
     pub(crate) status_only: bool,
     /// Whether it is kept as the record of what ran, though nothing asks for it any more.
     pub(crate) is_record: bool,
+    /// Whether an error was told while it was read, so that what is missing may only seem so.
+    pub(crate) at_fault: bool,
 }
 
 /// A profile of `agents`.
@@ -207,6 +209,8 @@ pub(crate) struct PlanFields {
     pub(crate) tasks: Vec<TaskFields>,
     /// Whether the field is there at all.
     pub(crate) has_tasks: bool,
+    /// The same of what tasks take their settings from.
+    pub(crate) at_fault: bool,
     /// Texts that were meant as ids and are told to be none.
     pub(crate) refused: HashSet<Box<str>>,
 }

@@ -32,6 +32,7 @@ pub(crate) fn read(reader: &mut Reader, tree: &Tree<'_>) -> PlanFields {
     }
     for member in root.members() {
         let value = member.value;
+        let errors = reader.errors;
         plan.has_tasks |= member.key == "tasks";
         if value.kind() == Kind::Null && member.key != "tasks" {
             continue;
@@ -67,6 +68,7 @@ pub(crate) fn read(reader: &mut Reader, tree: &Tree<'_>) -> PlanFields {
             "tasks" => tasks(reader, value, &mut plan),
             _ => reader.unknown_field("the plan", &member, PLAN_FIELDS),
         }
+        plan.at_fault |= reader.errors > errors && member.key != "tasks";
     }
     plan
 }
@@ -220,6 +222,7 @@ fn task(
     let mut published = Published::default();
     let mut has_status = false;
     let mut has_other = false;
+    let errors = reader.errors;
     for member in value.members() {
         let inner = member.value;
         let name = member.key.as_ref();
@@ -239,8 +242,8 @@ fn task(
         }
         match name {
             "title" => title = reader.text(inner).map(Into::into),
-            "description" => description = reader.plain(inner),
-            "prompt" => prompt = reader.plain(inner),
+            "description" => description = reader.plain(inner).filter(|text| !text.trim().is_empty()),
+            "prompt" => prompt = reader.plain(inner).filter(|text| !text.trim().is_empty()),
             "dependencies" | "depends_on" => {
                 if let Some(first) = dependencies_at.replace(member.key_span) {
                     let message = "`dependencies` and `depends_on` are two names of the same field";
@@ -289,6 +292,7 @@ fn task(
     let status_only = has_status && !has_other;
     let ran = published.attempt > 0 || !matches!(published.status, None | Some(Status::Pending | Status::Blocked));
     let is_record = status_only && ran;
+    let at_fault = reader.errors > errors;
     Some(TaskFields {
         id,
         place,
@@ -300,6 +304,7 @@ fn task(
         published,
         status_only,
         is_record,
+        at_fault,
     })
 }
 

@@ -115,11 +115,7 @@ fn words(error: &serde_json::Error) -> String {
 fn offset_of(text: &str, line: usize, column: usize) -> usize {
     let newlines = memchr::memchr_iter(b'\n', text.as_bytes());
     let start = line.checked_sub(2).map_or(0, |n| newlines.into_iter().nth(n).map_or(0, |at| at + 1));
-    let mut offset = (start + column).saturating_sub(1).min(text.len());
-    while !text.is_char_boundary(offset) {
-        offset -= 1;
-    }
-    offset
+    text.floor_char_boundary((start + column).saturating_sub(1))
 }
 
 /// The first line that `git` wrote between two versions. In JSON no string can hold such a line.

@@ -44,6 +44,7 @@ pub(crate) fn merge(
     secrets.add_secrets(&plan.secrets);
     plan.secrets = secrets.secrets.unwrap_or_default();
     plan.has_tasks |= spec.has_tasks;
+    plan.at_fault |= spec.at_fault;
     plan.refused.extend(spec.refused);
     plan.tasks = tasks(reader, plan.tasks, spec.tasks, started, dropped);
     plan
@@ -162,6 +163,7 @@ impl TaskFields {
             _ => {}
         }
         self.published = block.published;
+        self.at_fault |= block.at_fault;
         (differing, block.place)
     }
 }

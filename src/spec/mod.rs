@@ -5,6 +5,7 @@
 
 pub mod agents;
 mod codes;
+mod cycles;
 mod diagnostic;
 pub mod digest;
 pub mod fields;

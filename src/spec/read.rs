@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::codes::Code;
-use super::diagnostic::{Diagnostic, Origin, Place, Severity};
+use super::diagnostic::{Diagnostic, Origin, Place};
 use super::fields::PlanFields;
 use super::file;
 use super::id::TaskId;
@@ -124,8 +124,7 @@ fn finish(
 ) -> Result<Accepted, Refused> {
     let published = plan.tasks.iter().map(|task| task.published).collect();
     let tasks = resolve::resolve(&mut reader, plan, options.runtime);
-    let errors = reader.untold > 0 || reader.diagnostics.iter().any(|d| d.severity() == Severity::Error);
-    if errors {
+    if reader.errors > 0 {
         return Err(refuse(reader, false));
     }
     reader.finish();
@@ -168,17 +167,19 @@ fn syntax(origin: Origin, error: &SyntaxError) -> Diagnostic {
         K::YamlFeature(_) => with(Code::YamlFeature),
         K::YamlBudget => with(Code::YamlBudget),
         K::Syntax(message) => {
-            let help = match message.as_str() {
-                "key must be a string" => Some("a key stands in double quotes"),
-                "expected value" => {
-                    Some("a value is a text in double quotes, a number, true, false, null, `[…]` or `{…}`")
-                }
-                "trailing characters" => Some("the file ends with the bracket that it began with"),
-                "expected `,` or `}`" | "expected `,` or `]`" => Some("a comma stands between two items"),
-                "expected `:`" => Some("a colon stands between a key and its value"),
-                _ => None,
+            let (words, help) = match message.as_str() {
+                "key must be a string" => ("a key is a text in double quotes", None),
+                "expected value" => (
+                    "a value is expected here",
+                    Some("a text in double quotes, a number, true, false, null, a list or an object"),
+                ),
+                "trailing characters" => ("the file goes on after its last bracket", None),
+                "expected `,` or `}`" => ("`,` or `}` is expected here", Some("a comma stands between two members")),
+                "expected `,` or `]`" => ("`,` or `]` is expected here", Some("a comma stands between two items")),
+                "expected `:`" => ("`:` is expected between a key and its value", None),
+                other => (other, None),
             };
-            let diagnostic = with(Code::Syntax);
+            let diagnostic = Diagnostic::new(Code::Syntax, place, words);
             match help {
                 Some(help) => diagnostic.help(help),
                 None => diagnostic,

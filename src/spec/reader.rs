@@ -10,7 +10,7 @@ use serde::de::IntoDeserializer;
 use serde::de::value::StrDeserializer;
 
 use super::codes::Code;
-use super::diagnostic::{Diagnostic, Origin, Place, quote};
+use super::diagnostic::{Diagnostic, Origin, Place, Severity, quote};
 use super::text::Span;
 use super::tree::{Kind, Member, Tree, Value};
 use super::values;
@@ -27,6 +27,8 @@ pub(crate) struct Reader {
     pub(crate) diagnostics: Vec<Diagnostic>,
     /// Faults beyond [`MOST_DIAGNOSTICS`].
     pub(crate) untold: usize,
+    /// How many errors there are so far, told or not.
+    pub(crate) errors: usize,
     /// Values of variables, which no report shows.
     pub(crate) sensitive: Vec<Place>,
     unknown: HashMap<(Origin, &'static str, Box<str>), Repeated>,
@@ -46,6 +48,7 @@ impl Reader {
             origin,
             diagnostics: Vec::new(),
             untold: 0,
+            errors: 0,
             sensitive: Vec::new(),
             unknown: HashMap::new(),
             suggestions: MOST_SUGGESTIONS,
@@ -66,6 +69,7 @@ impl Reader {
     }
 
     pub(crate) fn report(&mut self, diagnostic: Diagnostic) {
+        self.errors += usize::from(diagnostic.severity() == Severity::Error);
         if self.diagnostics.len() < MOST_DIAGNOSTICS {
             self.diagnostics.push(diagnostic);
         } else {

@@ -219,7 +219,9 @@ impl Profiles<'_> {
             }
             _ => Attempt { spec: Arc::clone(&profile.attempt), form: Arc::clone(&profile.form) },
         };
-        judge(reader, task, &attempt.spec, runtime);
+        if !(task.is_record || task.at_fault || self.plan.at_fault) {
+            judge(reader, task, &attempt.spec, runtime);
+        }
         Some(attempt)
     }
 
@@ -292,9 +294,6 @@ impl Profiles<'_> {
 /// What must hold of a task once all layers are known.
 fn judge(reader: &mut Reader, task: &TaskFields, spec: &AttemptSpec, runtime: RuntimeKind) {
     let id = quote(task.id.as_str());
-    if task.is_record {
-        return;
-    }
     match runtime {
         RuntimeKind::Docker if spec.image.is_none() => {
             let message = format!("the task {id} has no image to run in");

@@ -1,12 +1,21 @@
+//! All tests from outside of the library in one binary: one link instead of many.
 //! One binary for all tests of the library from outside: one link.
+#![expect(clippy::panic, reason = "how the helpers of tests fail")]
 
+#[path = "../support/mod.rs"]
+mod support;
+
+mod architecture;
+mod conformance;
+mod decision_table;
+mod diagnostics;
+mod docker_container;
+mod fake_runtime;
+mod git_isolated;
 mod git_merge;
 mod git_result;
 mod git_support;
 mod git_worktree;
-#[path = "../support/mod.rs"]
-mod support;
-
 mod record_files;
 mod record_lock;
 mod record_plan_file;
