@@ -1,5 +1,4 @@
 //! All tests from outside of the library in one binary: one link instead of many.
-//! One binary for all tests of the library from outside: one link.
 #![expect(clippy::panic, reason = "how the helpers of tests fail")]
 
 #[path = "../support/mod.rs"]
@@ -10,6 +9,7 @@ mod conformance;
 mod decision_table;
 mod diagnostics;
 mod docker_container;
+mod docker_main_job;
 mod fake_runtime;
 mod git_isolated;
 mod git_merge;
