@@ -12,10 +12,10 @@ use crate::spec::GitAccess;
 /// Prepares an attempt's git.
 pub(super) fn open(git: &GixRepository, request: &AccessRequest) -> Result<GitAccessPlan, GitError> {
     std::fs::create_dir_all(&request.attempt_dir).map_err(io("make", &request.attempt_dir))?;
-    if let Some((uid, gid)) = request.owner {
-        if own::give(&request.worktree.path, uid, gid)? {
-            refresh_index(git, request)?;
-        }
+    if let Some((uid, gid)) = request.owner
+        && own::give(&request.worktree.path, uid, gid)?
+    {
+        refresh_index(git, request)?;
     }
     match request.access {
         GitAccess::Isolated => isolate::open(git, request),

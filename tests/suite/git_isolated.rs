@@ -57,18 +57,18 @@ impl Attempt {
         access: GitAccess,
         uid: Option<u32>,
     ) -> Self {
-        let stage = tempfile::tempdir().expect("a temp folder");
+        let outside = tempfile::tempdir().expect("a temp folder");
         let dir = fixture.root.join(".git/orchestrate/attempts/a/1");
         std::fs::create_dir_all(&dir).expect("made");
         let mut this = Self {
-            project: stage.path().join("project"),
-            canary: stage.path().join("canary"),
+            project: outside.path().join("project"),
+            canary: outside.path().join("canary"),
             plan: GitAccessPlan::default(),
             fixture,
             base,
             state,
             dir,
-            stage,
+            stage: outside,
             uid,
         };
         let open = std::fs::Permissions::from_mode(0o755);
@@ -95,22 +95,22 @@ impl Attempt {
         let mut binds =
             vec![GitBind { source: self.state.path.clone(), target: self.project.clone(), read_only: false }];
         binds.extend(self.plan.binds.iter().cloned());
-        let mut setup = "set -e\n".to_owned();
+        let mut setup = vec!["set -e".to_owned()];
         let quote = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', "'\\''"));
         for (at, bind) in binds.iter().enumerate() {
-            let staged = self.stage.path().join(format!("bind-{at}"));
+            let target = self.stage.path().join(format!("bind-{at}"));
             let make = if bind.source.is_dir() { "mkdir -p" } else { "touch" };
-            setup += &format!("{make} {0}; mount --bind {1} {0}\n", quote(&staged), quote(&bind.source));
+            setup.push(format!("{make} {0}; mount --bind {1} {0}", quote(&target), quote(&bind.source)));
         }
-        setup += &format!("mount -t tmpfs none {}\n", quote(&self.fixture.root));
+        setup.push(format!("mount -t tmpfs none {}", quote(&self.fixture.root)));
         for (at, bind) in binds.iter().enumerate() {
-            let staged = self.stage.path().join(format!("bind-{at}"));
+            let target = self.stage.path().join(format!("bind-{at}"));
             if bind.source.is_dir() {
-                setup += &format!("mkdir -p {}\n", quote(&bind.target));
+                setup.push(format!("mkdir -p {}", quote(&bind.target)));
             }
-            setup += &format!("mount --bind {} {}\n", quote(&staged), quote(&bind.target));
+            setup.push(format!("mount --bind {} {}", quote(&target), quote(&bind.target)));
             if bind.read_only {
-                setup += &format!("mount -o remount,bind,ro {}\n", quote(&bind.target));
+                setup.push(format!("mount -o remount,bind,ro {}", quote(&bind.target)));
             }
         }
         let run = match self.uid {
@@ -119,9 +119,9 @@ impl Attempt {
             }
             None => script.to_owned(),
         };
-        setup += &format!("cd {}\nset +e\n{run}\n", quote(&self.project));
+        setup.push(format!("cd {}\nset +e\n{run}", quote(&self.project)));
         Command::new("timeout")
-            .args(["-k", "1", "60", "unshare", "-m", "sh", "-c", &setup])
+            .args(["-k", "1", "60", "unshare", "-m", "sh", "-c", &setup.join("\n")])
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
             .env("HOME", self.stage.path())
@@ -443,8 +443,8 @@ fn attacks() -> Vec<(&'static str, String, Fate)> {
         ("history without the base", "c=$(git commit-tree HEAD^{tree} -m orphan) && git update-ref refs/heads/agent/a $c".into(), Refused),
         ("a grafted and a shallow history", "git rev-parse HEAD > $PRIVATE/shallow; mkdir -p $PRIVATE/info; git rev-parse HEAD > $PRIVATE/info/grafts; c=$(git commit-tree HEAD^{tree} -m orphan) && git update-ref refs/heads/agent/a $c".into(), Refused),
         ("replaced objects", "echo evil > readme.md; e=$(git hash-object -w readme.md); git replace $(git rev-parse HEAD:readme.md) $e; git checkout -q readme.md; git commit -q --allow-empty -m x".into(), Harmless),
-        ("a huge blob of zeros", format!("b=$(dd if=/dev/zero bs=1M count=257 2>/dev/null | git -c core.compression=1 hash-object -w --stdin); tree=$(printf \"100644 blob $b\\tf\\n\" | git mktree); {COMMIT}"), Refused),
-        ("a huge blob in a pack", format!("b=$(dd if=/dev/zero bs=1M count=257 2>/dev/null | git -c core.compression=1 hash-object -w --stdin); tree=$(printf \"100644 blob $b\\tf\\n\" | git mktree); {COMMIT}; git repack -q -a -d -l"), Refused),
+        ("a huge blob of zeros", format!("truncate -s 257M big; b=$(git -c core.compression=1 hash-object -w big); rm big; tree=$(printf \"100644 blob $b\\tf\\n\" | git mktree); {COMMIT}"), Refused),
+        ("a huge blob in a pack", "truncate -s 257M big; git -c core.bigFileThreshold=1m -c core.compression=1 add big && git commit -qm big && ls $PRIVATE/objects/pack/*.pack".into(), Refused),
         ("other refs moved", "git update-ref refs/heads/main $(git commit-tree HEAD^{tree} -m evil); git update-ref -d refs/heads/dependency; git commit -q --allow-empty -m x".into(), Harmless),
         ("HEAD on another's branch", "git switch -q main; git commit -q --allow-empty -m x".into(), Harmless),
         ("links out of the tree", "ln -s ../../.git/config c; ln -s / root; ln -s ../../.git/hooks h; git add -A; git commit -qm l".into(), Harmless),
