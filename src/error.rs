@@ -222,7 +222,8 @@ impl From<GitError> for Report {
 
 impl From<RuntimeError> for Report {
     fn from(error: RuntimeError) -> Self {
-        let report = Self { causes: vec![error.to_string()], ..Self::new(Kind::Environment, "the engine does not answer") };
+        let report =
+            Self { causes: vec![error.to_string()], ..Self::new(Kind::Environment, "the engine does not answer") };
         match error.kind {
             ErrorKind::Unreachable => report
                 .hint("start it (`sudo systemctl start docker`), or set DOCKER_HOST to where it listens")
@@ -323,7 +324,8 @@ pub fn install_panic_hook(version: &'static str) {
     std::panic::set_hook(Box::new(move |info| {
         let place = info.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();
         let payload = info.payload();
-        let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        let text =
+            payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
         let report = bug(version, text.unwrap_or("no message"), &place);
         // Nobody is left to tell where this fails.
         drop(io::Write::write_all(&mut anstream::stderr(), report.render().as_bytes()));
@@ -331,7 +333,8 @@ pub fn install_panic_hook(version: &'static str) {
 }
 
 fn bug(version: &str, what: &str, place: &str) -> Report {
-    let mut report = Report::new(Kind::Bug, "this is a bug of ours; containers, branches and the plan file are as they were");
+    let mut report =
+        Report::new(Kind::Bug, "this is a bug of ours; containers, branches and the plan file are as they were");
     report.causes = vec![format!("{what} ({place})")];
     report
         .hint(format!("please report the lines above with the command that you gave and this version: {version}"))

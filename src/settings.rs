@@ -65,7 +65,8 @@ impl Settings {
             is_ci: text("CI").is_some_and(|value| value != "false") || set("GITHUB_ACTIONS").is_some(),
             columns: text("COLUMNS").and_then(|value| value.parse().ok()).filter(|columns| *columns > 0),
         };
-        let vars = raw.into_iter().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let vars =
+            raw.into_iter().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         Self { home, docker, output, vars: vars.collect() }
     }
 

@@ -31,13 +31,7 @@ impl EventView {
     /// Of a record.
     pub fn of(entry: &Entry) -> Self {
         let (kind, attempt, message) = describe(entry);
-        Self {
-            at: entry.at().wall,
-            kind,
-            task: entry.task().map(ToString::to_string),
-            attempt,
-            message,
-        }
+        Self { at: entry.at().wall, kind, task: entry.task().map(ToString::to_string), attempt, message }
     }
 
     /// One line for people.

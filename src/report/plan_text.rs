@@ -90,7 +90,13 @@ impl NextPass {
     pub fn text(&self) -> String {
         let mut text = String::new();
         if let Some(why) = &self.engine_unavailable {
-            line(&mut text, format_args!("The engine does not answer, so this is only what can be told without it: {}", escape::line(why)));
+            line(
+                &mut text,
+                format_args!(
+                    "The engine does not answer, so this is only what can be told without it: {}",
+                    escape::line(why)
+                ),
+            );
         }
         let ids = self.actions.iter().map(|action| action.task.len()).chain(self.waiting.iter().map(|w| w.task.len()));
         let width = ids.max().unwrap_or(0);
@@ -99,7 +105,12 @@ impl NextPass {
             let what = format!("{} attempt {}", action.verb, action.attempt);
             line(
                 &mut text,
-                format_args!("{style}{} {:width$}{style:#}  {what}: {}", action.sign, action.task, escape::line(&action.cause)),
+                format_args!(
+                    "{style}{} {:width$}{style:#}  {what}: {}",
+                    action.sign,
+                    action.task,
+                    escape::line(&action.cause)
+                ),
             );
         }
         for waiting in &self.waiting {

@@ -155,13 +155,7 @@ fn beside(
 }
 
 /// Details below each task.
-fn stacked(
-    header: &[&str],
-    facts: Vec<Vec<String>>,
-    details: &[String],
-    width: usize,
-    painter: Painter,
-) -> String {
+fn stacked(header: &[&str], facts: Vec<Vec<String>>, details: &[String], width: usize, painter: Painter) -> String {
     let mut lines = Vec::new();
     for (number, line) in bare(header, facts).lines().enumerate() {
         lines.push(line);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::fmt::friendly::{Designator, Spacing, SpanPrinter};
-use jiff::{SignedDuration, SignedDurationRound, Timestamp, RoundMode, Unit};
+use jiff::{RoundMode, SignedDuration, SignedDurationRound, Timestamp, Unit};
 
 /// An age in at most two units: `42s`, `5m 12s`, `3h 20m`, `51h`. Rounded down, so that nothing seems older than it is.
 pub fn age(span: Duration) -> String {

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::time;
 use crate::controller::Snapshot;
-use crate::error::ExitCode;
 use crate::record::{State, TaskRecord};
 use crate::spec::{TaskIx, TaskSpec};
 use crate::status::{Reason, ResultKind, Status, TaskStatus};
@@ -173,7 +172,7 @@ impl View {
         Self {
             format: FORMAT,
             project: tasks.project.clone().unwrap_or_else(|| folder.to_owned()),
-            plan_id: snapshot.ledger.plan_id().map(str::to_owned).or_else(|| tasks.plan_id.clone()),
+            plan_id: tasks.plan_id.clone().or_else(|| snapshot.ledger.plan_id().map(str::to_owned)),
             at: snapshot.now.wall,
             max_concurrent: tasks.max_concurrent.get(),
             suspended: tasks.suspend,
@@ -196,15 +195,9 @@ impl View {
         self.summary.pending + self.summary.running == 0
     }
 
-    /// What `--exit-status` gives.
-    pub fn exit_code(&self) -> ExitCode {
-        if !self.is_settled() {
-            ExitCode::Unfinished
-        } else if self.summary.completed == self.summary.total {
-            ExitCode::Done
-        } else {
-            ExitCode::Unsuccessful
-        }
+    /// Whether every task is completed.
+    pub fn is_completed(&self) -> bool {
+        self.summary.completed == self.summary.total
     }
 }
 
@@ -254,10 +247,9 @@ fn first_causes(snapshot: &Snapshot) -> Vec<Option<TaskIx>> {
     let status = |ix: TaskIx| snapshot.plan.tasks.get(ix.index()).map(|task| task.status);
     let mut causes = vec![None; snapshot.tasks.tasks.len()];
     for &ix in graph.topological() {
-        let blocked = snapshot.plan.tasks.get(ix.index()).is_some_and(|task| task.reason == Some(Reason::DependencyFailed));
-        let broken = |on: &&TaskIx| {
-            matches!(status(**on), Some(Status::Failed | Status::Blocked | Status::Cancelled))
-        };
+        let blocked =
+            snapshot.plan.tasks.get(ix.index()).is_some_and(|task| task.reason == Some(Reason::DependencyFailed));
+        let broken = |on: &&TaskIx| matches!(status(**on), Some(Status::Failed | Status::Blocked | Status::Cancelled));
         if let Some(&on) = graph.dependencies(ix).iter().find(broken).filter(|_| blocked) {
             causes[ix.index()] = Some(causes[on.index()].unwrap_or(on));
         }
