@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::ask::{Asked, ask};
 use super::files::{FileError, Files, Stamp};
 use super::lock::{DATA_LOCK_PATIENCE, data_lock};
 use super::splice::{SpliceError, Spliced, Wanted, splice};
@@ -307,6 +308,29 @@ impl PlanFile {
             }
             if let Some(content) = self.replace(&newest, text.into_bytes())? {
                 return Ok(Publication { content, written: true, foreign });
+            }
+        }
+        Err(PlanFileError::Contended { path: self.path.clone() })
+    }
+
+    /// Makes the file say what a person asks for, and changes nothing else in it. Waits as [`PlanFile::publish`] does.
+    /// Whoever reconciles takes it for the person's edit that it is.
+    pub async fn ask(&self, asked: &Asked) -> Result<(), PlanFileError> {
+        let mut lock = None;
+        for _ in 0..TRIES {
+            let newest = self.read_settled(PARTIAL_PATIENCE).await?;
+            let path = || self.path.clone();
+            let tree = parse(&newest.bytes).map_err(|source| PlanFileError::NotJson { path: path(), source })?;
+            let text = ask(&tree, asked).map_err(|source| PlanFileError::Ambiguous { path: path(), source })?;
+            let Some(text) = text else { return Ok(()) };
+            if lock.is_none() {
+                lock = Some(data_lock(&*self.files, &self.place()?.lock, DATA_LOCK_PATIENCE).await);
+                if self.has_changed(&newest.stamp)? {
+                    continue;
+                }
+            }
+            if self.replace(&newest, text.into_bytes())?.is_some() {
+                return Ok(());
             }
         }
         Err(PlanFileError::Contended { path: self.path.clone() })

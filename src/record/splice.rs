@@ -55,7 +55,7 @@ pub enum SpliceError {
 }
 
 const PLAN_ID: &str = "plan_id";
-const TASKS: &str = "tasks";
+pub(super) const TASKS: &str = "tasks";
 
 /// Sets the fields that are ours in the text of `newest`. Linear in the text, one output buffer.
 ///
@@ -216,24 +216,24 @@ fn is_other_plan(found: Option<Value<'_>>, wanted: &str, seen: &Seen<'_>) -> boo
     found.as_deref() != Some(wanted) && found != seen.plan_id
 }
 
-fn unique<'a>(members: &[Member<'a>], key: &str) -> Result<Option<Value<'a>>, SpliceError> {
+pub(super) fn unique<'a>(members: &[Member<'a>], key: &str) -> Result<Option<Value<'a>>, SpliceError> {
     let mut all = members.iter().filter(|member| member.key == key);
     let first = all.next().map(|member| member.value);
     if all.next().is_some() { Err(SpliceError::DuplicateKey { key: key.to_owned() }) } else { Ok(first) }
 }
 
 /// A task in the file, however `tasks` is written.
-struct Task<'a> {
+pub(super) struct Task<'a> {
     /// The key of a map's entry.
     key: Option<Cow<'a, str>>,
     /// Where it begins: the key of a map's entry, else the value.
-    start: usize,
-    value: Value<'a>,
+    pub(super) start: usize,
+    pub(super) value: Value<'a>,
 }
 
 impl<'a> Task<'a> {
     /// Its id; `None` for what is no task.
-    fn id(&self, members: &[Member<'a>]) -> Result<Option<Cow<'a, str>>, SpliceError> {
+    pub(super) fn id(&self, members: &[Member<'a>]) -> Result<Option<Cow<'a, str>>, SpliceError> {
         match &self.key {
             Some(_) if self.value.kind() != Kind::Object => Ok(None),
             Some(key) => Ok(Some(key.clone())),
@@ -249,7 +249,7 @@ impl<'a> Task<'a> {
     }
 }
 
-fn tasks_of(tasks: Value<'_>) -> impl Iterator<Item = Task<'_>> {
+pub(super) fn tasks_of(tasks: Value<'_>) -> impl Iterator<Item = Task<'_>> {
     let listed = tasks.elements().map(|value| (None, value.span(), value));
     let keyed = tasks.members().map(|member| (Some(member.key), member.key_span, member.value));
     listed.chain(keyed).map(|(key, place, value)| Task { key, start: place.range().start, value })

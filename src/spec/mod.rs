@@ -43,3 +43,4 @@ pub use model::{
 pub use read::{Accepted, ReadOptions, Refused, read, read_both};
 pub use terms::Terms;
 pub use values::TEMPLATES;
+pub(crate) use values::duration;
