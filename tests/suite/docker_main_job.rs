@@ -311,7 +311,7 @@ fn without_an_engine_a_repository_or_a_commit_the_next_step_is_said() {
     let away = Project::at("unix:///nowhere/docker.sock".to_owned());
     away.plan(json!([{ "id": "a", "command": ["true"] }]));
     let before = fs::read(away.plan_path()).expect("reads");
-    for arguments in [&["once"][..], &["run", "--until-done", "--stall-timeout", "0s"]] {
+    for arguments in [&["once"][..], &["run", "--until-done", "--stall-timeout", "1s"]] {
         let ran = away.run(arguments).expect(4);
         assert!(ran.stderr.contains("hint") && ran.stderr.contains("/nowhere/docker.sock"), "{}", ran.stderr);
     }
