@@ -8,3 +8,4 @@ mod conformance;
 mod docker_container;
 mod docker_outage;
 mod fake_runtime;
+mod transport;

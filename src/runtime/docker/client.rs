@@ -65,6 +65,11 @@ impl DockerRuntime {
         Self { shared: Arc::new(Shared { endpoint, host, client: OnceCell::new(), cpus: OnceCell::new() }) }
     }
 
+    /// Where the engine is.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.shared.endpoint
+    }
+
     /// The client, its API version agreed on with the engine.
     async fn client(&self) -> Result<Docker, Failure> {
         let connect = || async {
