@@ -411,6 +411,22 @@ mod tests {
     }
 
     #[test]
+    fn a_profile_at_fault_is_told_once_wherever_it_is_used() {
+        let text = r#"{"agents": {"a": {"agent": "nobody"}, "b": {"agent": "c"}, "c": {"agent": "b"}}, "tasks": [
+            {"id": "x", "prompt": "p", "agent": "a"}, {"id": "y", "prompt": "p", "agent": "b"},
+            {"id": "z", "prompt": "p", "agent": "c"}]}"#;
+        assert_eq!(codes(text), pairs(&[("E0019", "\"nobody\""), ("E0018", "\"b\"")]));
+    }
+
+    #[test]
+    fn what_an_engine_would_refuse_as_twice_the_same_is_told() {
+        let text = r#"{"tasks": [{"id": "x", "prompt": "p", "secrets": [{"env": "A"}, {"env": "A", "from_env": "B"}],
+            "mounts": [{"source": "a", "target": "/t"}, {"source": "b", "target": "/t/"}]}]}"#;
+        let found: Vec<String> = codes(text).into_iter().map(|(code, _)| code).collect();
+        assert_eq!(found, ["E0033", "E0032"]);
+    }
+
+    #[test]
     fn a_spec_alone_is_a_plan() {
         let spec = b"tasks:\n- id: a\n  prompt: p\n  suspend: 1\n";
         let accepted = read_both(None, Some(spec), ReadOptions::default()).expect("accepted");
