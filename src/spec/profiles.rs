@@ -17,6 +17,7 @@ use super::values;
 const MOST_ARGUMENT_BYTES: usize = 128 * 1024 - 1;
 /// What the tasks of one agent share.
 struct Profile {
+    name: Arc<str>,
     /// What people ask, all layers below the task's own.
     asked: Settings,
     /// The built-in profile under it.
@@ -29,6 +30,7 @@ struct Profile {
 }
 
 /// One task's share of the profiles.
+#[derive(Clone)]
 pub(super) struct Attempt {
     pub(super) spec: Arc<AttemptSpec>,
     /// Canonical form of what is asked.
@@ -40,6 +42,8 @@ pub(super) struct Attempt {
 pub(super) struct Profiles<'p> {
     plan: &'p PlanFields,
     ready: HashMap<String, Option<Arc<Profile>>>,
+    /// Attempts by agent and form.
+    made: HashMap<(Arc<str>, Arc<str>), Attempt>,
     /// Places of agents that are told to be unknown, as `defaults.agent` concerns many tasks.
     told: HashSet<Place>,
 }
@@ -47,7 +51,7 @@ pub(super) struct Profiles<'p> {
 impl<'p> Profiles<'p> {
     /// Judges every profile, asked for or not.
     pub(super) fn new(reader: &mut Reader, plan: &'p PlanFields) -> Self {
-        let mut profiles = Self { plan, ready: HashMap::new(), told: HashSet::new() };
+        let mut profiles = Self { plan, ready: HashMap::new(), made: HashMap::new(), told: HashSet::new() };
         for (name, profile) in &plan.agents {
             profiles.profile(reader, name, profile.place);
         }
@@ -70,10 +74,15 @@ impl<'p> Profiles<'p> {
             Some(own) if !only_agent(own) => {
                 let mut asked = own.clone();
                 asked.over(&profile.asked);
-                let form = digest::canonical(&asked).into();
-                asked.over(&profile.built_in);
-                let spec = asked.resolve(name);
-                Attempt { hands_over: hands_over(&spec), spec: Arc::new(spec), form }
+                let form: Arc<str> = digest::canonical(&asked).into();
+                // Equal forms under one agent ask for the same, and most plans have few of them.
+                let made = self.made.entry((Arc::clone(&profile.name), Arc::clone(&form)));
+                let made = made.or_insert_with(|| {
+                    asked.over(&profile.built_in);
+                    let spec = asked.resolve(name);
+                    Attempt { hands_over: hands_over(&spec), spec: Arc::new(spec), form }
+                });
+                made.clone()
             }
             _ => Attempt {
                 spec: Arc::clone(&profile.attempt),
@@ -154,7 +163,14 @@ impl<'p> Profiles<'p> {
         let mut full = asked.clone();
         full.over(&built_in);
         let attempt = full.resolve(name);
-        Some(Profile { asked, built_in, form, hands_over: hands_over(&attempt), attempt: Arc::new(attempt) })
+        Some(Profile {
+            name: name.into(),
+            asked,
+            built_in,
+            form,
+            hands_over: hands_over(&attempt),
+            attempt: Arc::new(attempt),
+        })
     }
 }
 

@@ -427,6 +427,16 @@ mod tests {
     }
 
     #[test]
+    fn tasks_that_ask_for_the_same_share_it() {
+        let text = r#"{"tasks": [{"id": "a", "prompt": "p", "timeout": "1h"}, {"id": "b", "prompt": "q", "timeout": "60m"},
+            {"id": "c", "prompt": "p", "timeout": "1h", "agent": "codex"}]}"#;
+        let tasks = accepted(text).tasks.tasks;
+        assert!(std::sync::Arc::ptr_eq(&tasks[0].attempt, &tasks[1].attempt));
+        assert_ne!(tasks[0].attempt, tasks[2].attempt);
+        assert_ne!(tasks[0].digest, tasks[1].digest);
+    }
+
+    #[test]
     fn a_spec_alone_is_a_plan() {
         let spec = b"tasks:\n- id: a\n  prompt: p\n  suspend: 1\n";
         let accepted = read_both(None, Some(spec), ReadOptions::default()).expect("accepted");
