@@ -110,7 +110,12 @@ fn parse<'t>(
         Ok(tree) => Ok(file::read(reader, &tree)),
         Err(error) => {
             let may_be_partial = error.kind.may_be_partial();
-            let diagnostic = syntax(reader.origin(), &error);
+            let mut diagnostic = syntax(reader.origin(), &error);
+            if error.kind == SyntaxErrorKind::CutOff
+                && let Some(open) = std::str::from_utf8(bytes).ok().and_then(json::last_open)
+            {
+                diagnostic = diagnostic.also(reader.place(open), "this is still open");
+            }
             reader.report(diagnostic);
             hide_secrets(reader, bytes, error.span);
             Err(may_be_partial)
@@ -172,7 +177,8 @@ fn syntax(origin: Origin, error: &SyntaxError) -> Diagnostic {
         K::TooLarge(_) => with(Code::TooLarge).help("move long prompts into files and name those"),
         K::Empty => with(Code::Empty).help("`orchestrate init` writes a plan to start from"),
         K::NotUtf8 => with(Code::NotUtf8).help("save it as UTF-8"),
-        K::CutOff => with(Code::CutOff).label("something is still open here"),
+        K::TooMany => with(Code::TooLarge),
+        K::CutOff => with(Code::CutOff).label("the file ends here"),
         K::ConflictMarkers => with(Code::ConflictMarkers)
             .help("keep one version of the lines and delete the markers; status needs no care"),
         K::ControlCharacter(0) => with(Code::ControlCharacter).help("NUL bytes are often left by a loss of power"),
