@@ -394,7 +394,7 @@ mod tests {
     fn a_task_that_the_yaml_stops_naming_is_dropped_while_never_started() {
         let plan = r#"{"tasks": [
             {"id": "waiting", "status": "pending", "reason": "WaitingForSlot"},
-            {"id": "ran", "status": "completed", "attempt": 1},
+            {"id": "ran", "status": "completed", "attempt": 1, "prompt": null, "x-note": "mine"},
             {"id": "launching", "status": "pending"},
             {"id": "own", "prompt": "of the plan file", "status": "pending"}
         ]}"#;
