@@ -186,3 +186,16 @@ pub(super) fn object_id(commit: &CommitId) -> Result<gix::ObjectId, GitError> {
 pub(super) fn commit_id(id: impl AsRef<gix::oid>) -> CommitId {
     CommitId(id.as_ref().to_hex().to_string())
 }
+
+/// What a failure means where the clone is a partial one: an object that was never fetched, which no retry brings.
+pub(super) fn missing(repo: &gix::Repository, what: &str, error: GitError) -> GitError {
+    let config = repo.config_snapshot();
+    let is_partial = config.string("extensions.partialClone").is_some()
+        || config.sections_by_name("remote").into_iter().flatten().any(|remote| remote.value("promisor").is_some());
+    if !is_partial {
+        return error;
+    }
+    GitError::Unsupported(format!(
+        "a partial clone that lacks objects of `{what}`; `git fetch --refetch --no-filter` brings them"
+    ))
+}

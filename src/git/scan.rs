@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs::Metadata;
+use std::io::Read as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -323,44 +324,42 @@ impl<'repo> Walk<'repo> {
         meta: &Metadata,
         was: Option<ObjectId>,
     ) -> Result<Option<ObjectId>, GitError> {
-        let hashing = |error| failed(format!("hash {rela}"), error);
-        let kind = self.repo.object_hash();
         if meta.is_symlink() {
             let target = std::fs::read_link(path).map_err(io("read", path))?.into_os_string().into_vec();
             return blob(self.repo, self.keep, &target, was).map(Some);
         }
+        // A file that was checked out without its filter is unchanged as it is; a new one is better kept than lost.
+        let failure = match self.filtered(path, rela) {
+            Ok(Some(bytes)) => return blob(self.repo, self.keep, &bytes, was).map(Some),
+            Ok(None) => None,
+            Err(error) => Some(error),
+        };
         let Some(file) = admin::open_regular(path).map_err(io("open", path))? else { return Ok(None) };
-        let size = file.metadata().map_err(io("look at", path))?.len();
-        let repo = self.repo;
-        let outcome = self.filters.convert_to_git(file, &to_path(rela), &self.tracked).map_err(hashing)?;
-        let bytes = match outcome {
-            ToGitOutcome::Unchanged(mut file) if self.keep == Keep::Store => {
-                let id = repo
-                    .objects
-                    .write_stream(gix::object::Kind::Blob, size, &mut file)
-                    .map_err(|error| failed(format!("store {rela}"), error))?;
-                return Ok(Some(id));
-            }
-            ToGitOutcome::Unchanged(mut file) => {
-                let id = gix::objs::compute_stream_hash(
-                    kind,
-                    gix::object::Kind::Blob,
-                    &mut file,
-                    size,
-                    &mut gix::progress::Discard,
-                    &std::sync::atomic::AtomicBool::new(false),
-                )
-                .map_err(|error| failed(format!("hash {rela}"), error))?;
-                return Ok(Some(id));
-            }
-            ToGitOutcome::Buffer(bytes) => bytes.to_vec(),
+        let id = stream(self.repo, self.keep, file, path)?;
+        if let Some(error) = failure
+            && was != Some(id)
+        {
+            self.note(format!("`{rela}` is taken as it is, without its filter: {error}"));
+        }
+        Ok(Some(id))
+    }
+
+    /// A file's content as its attributes have it stored; `None` where that is as it is.
+    fn filtered(&mut self, path: &Path, rela: &BStr) -> Result<Option<Vec<u8>>, GitError> {
+        let Some(file) = admin::open_regular(path).map_err(io("open", path))? else { return Ok(None) };
+        let outcome = self
+            .filters
+            .convert_to_git(file, &to_path(rela), &self.tracked)
+            .map_err(|error| failed(format!("filter {rela}"), error))?;
+        Ok(match outcome {
+            ToGitOutcome::Unchanged(_) => None,
+            ToGitOutcome::Buffer(bytes) => Some(bytes.to_vec()),
             ToGitOutcome::Process(mut stream) => {
                 let mut bytes = Vec::new();
-                std::io::Read::read_to_end(&mut stream, &mut bytes).map_err(io("filter", path))?;
-                bytes
+                stream.read_to_end(&mut bytes).map_err(io("filter", path))?;
+                Some(bytes)
             }
-        };
-        blob(repo, self.keep, &bytes, was).map(Some)
+        })
     }
 
     fn is_ignored(&self, rela: &BStr, is_dir: bool) -> bool {
@@ -390,6 +389,19 @@ impl<'repo> Walk<'repo> {
             self.found.notes.push(note);
         }
     }
+}
+
+/// Hashes a file without holding it in memory.
+fn stream(repo: &Repository, keep: Keep, mut file: std::fs::File, path: &Path) -> Result<ObjectId, GitError> {
+    let size = file.metadata().map_err(io("look at", path))?.len();
+    let kind = gix::object::Kind::Blob;
+    let hashed = if keep == Keep::Store {
+        repo.objects.write_stream(kind, size, &mut file)
+    } else {
+        let never = std::sync::atomic::AtomicBool::new(false);
+        gix::objs::compute_stream_hash(repo.object_hash(), kind, &mut file, size, &mut gix::progress::Discard, &never)
+    };
+    hashed.map_err(|error| failed(format!("hash {}", path.display()), error))
 }
 
 fn blob(repo: &Repository, keep: Keep, bytes: &[u8], was: Option<ObjectId>) -> Result<ObjectId, GitError> {

@@ -7,7 +7,7 @@ use gix::{ObjectId, Repository};
 
 use super::admin::{self, Admin, Head};
 use super::contract::{GitError, WorktreeRequest, WorktreeState};
-use super::open::{GixRepository, Steer, commit_id, failed, io, open};
+use super::open::{GixRepository, Steer, commit_id, failed, io, missing, open};
 use super::refs::{self, RefValue};
 use super::{exclude, identity, own, scan};
 
@@ -223,7 +223,8 @@ fn fill(
     let common_dir = &git.layout.common_dir;
     // A filter that is missing or fails should not keep the task from starting: then files are as git stores them.
     if check_out(&open(common_dir, Steer::Person, Some(path))?, admin, path, tip, fresh).is_err() {
-        check_out(&open(common_dir, Steer::Nothing, Some(path))?, admin, path, tip, false)?;
+        let repo = open(common_dir, Steer::Nothing, Some(path))?;
+        check_out(&repo, admin, path, tip, false).map_err(|error| missing(&repo, &tip.to_string(), error))?;
     }
     log_head(admin, tip)?;
     // Whole only once it is the owner's: a kill before this makes it anew.

@@ -479,3 +479,89 @@ fn the_environment_steers_nothing() {
     let text = String::from_utf8_lossy(&run.stdout);
     assert!(run.status.success() && text.contains("3 passed"), "{text}");
 }
+
+#[tokio::test]
+async fn a_partial_clone_without_the_objects_says_what_to_do() {
+    let fixture = Fixture::new();
+    fixture.git(&["config", "uploadpack.allowFilter", "true"]);
+    let partial = fixture.root.with_file_name("partial");
+    let url = format!("file://{}", fixture.root.display());
+    let to = partial.to_str().expect("text");
+    fixture.git(&["clone", "-q", "--filter=blob:none", "--no-checkout", "-b", "main", &url, to]);
+    let repo = GixRepository::discover(&partial).expect("found");
+    let request = WorktreeRequest { base: repo.resolve("HEAD").await.expect("resolved"), ..fixture.request("a") };
+    for _ in 0..2 {
+        match repo.ensure_worktree(&request).await {
+            Err(GitError::Unsupported(why)) => assert!(why.contains("--refetch"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    git(&partial, &["checkout", "-q", "main"]);
+    let made = repo.ensure_worktree(&request).await.expect("the same request once they are there");
+    assert_eq!(git(&made.path, &["status", "--porcelain"]), "");
+}
+
+#[tokio::test]
+async fn a_sparse_checkout_of_the_person_is_theirs_alone() {
+    let fixture = Fixture::new();
+    fixture.git(&["sparse-checkout", "set", "--sparse-index", "nothing"]);
+    assert!(!fixture.root.join("src").exists());
+    let base = fixture.head();
+    let made = fixture.ensure("a").await;
+    assert!(made.path.join("src/lib.rs").exists());
+    assert_eq!(git(&made.path, &["status", "--porcelain"]), "");
+    // An agent may make its own sparse: what is not checked out was not removed.
+    git(&made.path, &["sparse-checkout", "set", "nothing"]);
+    write(&made.path, "new.txt", "x");
+    let taken = fixture.take("a", &base, Leftovers::Commit).await.expect("taken");
+    assert_eq!(fixture.git(&["diff", "--name-status", &base.0, &taken.head.0]), "A\tnew.txt");
+    assert_eq!(git(&made.path, &["status", "--porcelain"]), "");
+}
+
+/// Filters such as LFS stand in the person's own config, which only another process can have for a test.
+#[test]
+fn filters_of_the_person_run_and_missing_ones_stop_nothing() {
+    for (clean, smudge) in [("tr a-z A-Z", "tr A-Z a-z"), ("no-such-filter", "no-such-filter")] {
+        let home = tempfile::tempdir().expect("a temp folder");
+        let config = format!("[filter \"case\"]\n\tclean = {clean}\n\tsmudge = {smudge}\n\trequired = true\n");
+        write(home.path(), ".gitconfig", &config);
+        let inner = if clean == "no-such-filter" { "missing_filter" } else { "present_filter" };
+        write(home.path(), inner, "");
+        let run = std::process::Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", "git_worktree::inner_filters"])
+            .env("HOME", home.path())
+            .env_remove("XDG_CONFIG_HOME")
+            .output()
+            .expect("runs");
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+        assert!(home.path().join("ran").exists());
+    }
+}
+
+/// Does nothing but in the home that the test above makes.
+#[tokio::test]
+async fn inner_filters() {
+    let Some(home) = std::env::home_dir() else { return };
+    let (present, missing) = (home.join("present_filter").exists(), home.join("missing_filter").exists());
+    if !present && !missing {
+        return;
+    }
+    let fixture = Fixture::new();
+    write(&fixture.root, ".gitattributes", "*.up filter=case\n");
+    write(&fixture.root, "a.up", "STORED\n");
+    // A git without that filter stores what is there.
+    fixture.git(&["add", "-A"]);
+    fixture.git(&["commit", "-q", "-m", "filtered"]);
+    let base = fixture.head();
+    let made = fixture.ensure("a").await;
+    let content = std::fs::read_to_string(made.path.join("a.up")).expect("read");
+    assert_eq!(content, if present { "stored\n" } else { "STORED\n" });
+    let taken = fixture.take("a", &base, Leftovers::Commit).await.expect("taken");
+    assert!(!taken.had_leftovers);
+    if present {
+        write(&made.path, "b.up", "new\n");
+        let taken = fixture.take("a", &base, Leftovers::Commit).await.expect("taken");
+        assert_eq!(fixture.git(&["cat-file", "-p", &format!("{}:b.up", taken.head)]), "NEW");
+    }
+    write(&home, "ran", "");
+}
