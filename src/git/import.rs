@@ -1,7 +1,9 @@
 //! Taking over what an attempt wrote into its private git directory.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use gix::bstr::ByteSlice;
 use gix::{ObjectId, Repository};
 
 use super::admin::Head;
@@ -16,6 +18,8 @@ use super::{refs, verify};
 const LINE_LIMIT: u64 = 4096;
 /// As many refs as an agent may well have packed.
 const PACKED_LIMIT: u64 = 16 * 1024 * 1024;
+/// More refs of an agent are not looked at to tell of them.
+const REFS: usize = 1000;
 /// Up to so many new objects are made durable one by one; past it the whole file system is.
 const SYNC_ONE_BY_ONE: usize = 64;
 
@@ -26,6 +30,8 @@ pub(super) struct Imported {
     pub(super) branch: Option<ObjectId>,
     /// Where HEAD was, if not on the branch, and how to call that place.
     pub(super) head: Option<(String, ObjectId)>,
+    /// Refs of the agent's with commits that are not taken: they stay in its private git directory.
+    pub(super) left: Vec<String>,
 }
 
 /// Reads the refs, judges all new objects they reach and stores these. Moves no ref. May be repeated.
@@ -60,7 +66,8 @@ pub(super) fn import(
     let sound = verify::verify(repo, &quarantine, &tips, known)?;
     sound.store(repo, &quarantine)?;
     sync(repo, &sound)?;
-    Ok(Imported { branch, head })
+    let left = refs.all()?.into_iter().filter(|(_, id)| sound.lacks(&quarantine, *id)).map(|(name, _)| name).collect();
+    Ok(Imported { branch, head, left })
 }
 
 struct PrivateRefs<'a> {
@@ -86,6 +93,34 @@ impl PrivateRefs<'_> {
             };
         }
         Ok(packed(self.packed, full_ref))
+    }
+
+    /// Branches and the stash, as many as are worth telling of.
+    fn all(&self) -> Result<BTreeMap<String, ObjectId>, GitError> {
+        let reading = |error| io("read", self.path)(error);
+        let mut all = BTreeMap::new();
+        for line in self.packed.split(|byte| *byte == b'\n').take(REFS) {
+            if let Some((id, name)) = line.split_once_str(b" ")
+                && name.starts_with(b"refs/heads/")
+                && let (Ok(id), Ok(name)) = (ObjectId::from_hex(id), std::str::from_utf8(name))
+            {
+                all.insert(name.to_owned(), id);
+            }
+        }
+        let mut open = vec!["refs/heads".to_owned(), "refs/stash".to_owned()];
+        let mut looked_at = 0;
+        while let Some(name) = open.pop().filter(|_| looked_at < REFS) {
+            looked_at += 1;
+            if let Some(folder) = self.jail.enter(&name).map_err(reading)? {
+                let entries = folder.list(REFS).map_err(reading)?;
+                open.extend(entries.iter().filter_map(|(part, _)| Some(format!("{name}/{}", part.to_str()?))));
+            } else if let Some(line) = self.jail.read(&name, LINE_LIMIT).map_err(reading)?
+                && let Some(Head::Detached(id)) = Head::parse(&line)
+            {
+                all.insert(name, id);
+            }
+        }
+        Ok(all)
     }
 }
 

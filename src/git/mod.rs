@@ -22,6 +22,7 @@ mod settle;
 mod summary;
 mod take;
 mod verify;
+mod walk;
 mod worktree;
 
 pub use contract::{

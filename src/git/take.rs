@@ -23,6 +23,9 @@ pub(super) fn take(git: &GixRepository, request: &ResultRequest) -> Result<Branc
     let mut settle = Settle::new(&repo, request)?;
     let Settled { tip, parent } = if let Some(attempt_dir) = &request.private {
         let imported = import::import(git, &repo, request, attempt_dir, &settle.known())?;
+        if !imported.left.is_empty() {
+            settle.notes.push(format!("left in the private git directory, not taken: {}", imported.left.join(", ")));
+        }
         let tip = settle.import(imported.branch)?;
         admin.attach(&request.branch)?;
         let settled = settle.place(tip, imported.head)?;

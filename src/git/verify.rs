@@ -60,6 +60,11 @@ impl Sound {
         Ok(())
     }
 
+    /// Whether a commit is the agent's and not among these.
+    pub(super) fn lacks(&self, new: &Quarantine, id: ObjectId) -> bool {
+        !self.commits.contains(&id) && matches!(new.find(id), Ok(Some((gix::object::Kind::Commit, _))))
+    }
+
     /// How many objects.
     pub(super) fn len(&self) -> usize {
         self.contents.len() + self.commits.len()

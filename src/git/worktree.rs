@@ -155,7 +155,11 @@ fn ensure_folder(folder: &Path) -> Result<(), GitError> {
         }
         Ok(_) => Err(GitError::ForeignPath { path: folder.to_owned(), what: "a file; it must be a folder" }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            std::fs::create_dir(folder).map_err(io("make", folder))
+            match std::fs::create_dir(folder) {
+                // Another task was as fast: look again at what it made.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => ensure_folder(folder),
+                made => made.map_err(io("make", folder)),
+            }
         }
         Err(error) => Err(io("look at", folder)(error)),
     }

@@ -565,3 +565,97 @@ async fn inner_filters() {
     }
     write(&home, "ran", "");
 }
+
+#[tokio::test]
+async fn tasks_that_start_together_do_not_meet() {
+    let fixture = std::sync::Arc::new(Fixture::new());
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..12 {
+        let fixture = std::sync::Arc::clone(&fixture);
+        tasks.spawn(async move { fixture.ensure(&format!("t{number}")).await });
+    }
+    let made = tasks.join_all().await;
+    assert_eq!(made.len(), 12);
+    for state in made {
+        assert_eq!(git(&state.path, &["status", "--porcelain"]), "");
+    }
+    assert_eq!(fixture.git(&["worktree", "list"]).lines().count(), 13);
+    let exclude = std::fs::read_to_string(fixture.root.join(".git/info/exclude")).expect("read");
+    assert_eq!(exclude.matches("/.worktrees/").count(), 1);
+    fixture.assert_healthy();
+}
+
+#[tokio::test]
+async fn a_ref_lock_of_the_killed_is_cleared_and_one_in_use_is_not() {
+    let fixture = Fixture::new();
+    let lock = fixture.root.join(".git/refs/heads/agent/a.lock");
+    write(&fixture.root, ".git/refs/heads/agent/a.lock", "");
+    assert!(fixture.repo.ensure_worktree(&fixture.request("a")).await.is_err_and(|error| error.is_transient()));
+    let held = std::fs::File::options().write(true).open(&lock).expect("open");
+    let made = held.metadata().and_then(|meta| meta.modified()).expect("a time");
+    held.set_modified(made - std::time::Duration::from_secs(60)).expect("set");
+    fixture.ensure("a").await;
+    assert!(!lock.exists());
+}
+
+/// Killed for real, again and again, at whatever step that is.
+#[tokio::test]
+async fn a_kill_at_any_moment_heals() {
+    let fixture = Fixture::new();
+    for number in 0..400 {
+        write(&fixture.root, &format!("many/{}/{number}", number % 20), &"text\n".repeat(200));
+    }
+    fixture.git(&["add", "-A"]);
+    fixture.git(&["commit", "-q", "-m", "many"]);
+    write(&fixture.root, ".git/crash-test", "");
+    let base = fixture.head();
+    let mut interrupted = 0;
+    for round in 0..16_u64 {
+        let mut child = std::process::Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", "git_worktree::inner_crash"])
+            .current_dir(&fixture.root)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("runs");
+        tokio::time::sleep(std::time::Duration::from_millis(2 + round * 4)).await;
+        child.kill().expect("killed");
+        interrupted += usize::from(!child.wait().expect("ended").success());
+        for attempt in 0.. {
+            match fixture.ensure_again("a", &base).await {
+                Ok(_) => break,
+                // A ref's lock that is not stale yet.
+                Err(error) if error.is_transient() && attempt < 40 => {
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                }
+                Err(error) => panic!("round {round}: {error:?}"),
+            }
+        }
+        let path = fixture.worktree("a");
+        assert_eq!(git(&path, &["status", "--porcelain"]), "", "round {round}");
+        assert_eq!(git(&path, &["rev-parse", "--abbrev-ref", "HEAD"]), "agent/a");
+        fixture.assert_healthy();
+        fixture.repo.remove_worktree(Path::new(".worktrees/a")).await.expect("removed");
+        fixture.git(&["branch", "-q", "-D", "agent/a"]);
+    }
+    assert!(interrupted > 0, "no kill came in time");
+}
+
+/// Does nothing but in the repository that the test above makes.
+#[tokio::test]
+async fn inner_crash() {
+    let here = std::env::current_dir().expect("a folder");
+    if !here.join(".git/crash-test").exists() {
+        return;
+    }
+    let repo = GixRepository::discover(&here).expect("found");
+    let base = repo.resolve("HEAD").await.expect("resolved");
+    let request = WorktreeRequest {
+        path: Path::new(".worktrees/a").to_owned(),
+        branch: "refs/heads/agent/a".to_owned(),
+        base,
+        base_ref: "refs/orchestrate/p/a/base".to_owned(),
+        branch_is_ours: true,
+        lock_reason: "task a".to_owned(),
+    };
+    repo.ensure_worktree(&request).await.expect("made");
+}
