@@ -12,7 +12,7 @@ use super::isolate::PRIVATE;
 use super::jail::Jail;
 use super::open::{GixRepository, io, refused};
 use super::quarantine::Quarantine;
-use super::{refs, verify};
+use super::{durable, refs, verify};
 
 /// A ref is one line.
 const LINE_LIMIT: u64 = 4096;
@@ -20,8 +20,6 @@ const LINE_LIMIT: u64 = 4096;
 const PACKED_LIMIT: u64 = 16 * 1024 * 1024;
 /// More refs of an agent are not looked at to tell of them.
 const REFS: usize = 1000;
-/// Up to so many new objects are made durable one by one; past it the whole file system is.
-const SYNC_ONE_BY_ONE: usize = 64;
 
 /// Where the agent's work ends; every commit named is in the repository, sound and whole.
 #[derive(Debug, Default)]
@@ -65,7 +63,7 @@ pub(super) fn import(
     let quarantine = Quarantine::open(&jail, quarantine_dir, repo.object_hash())?;
     let sound = verify::verify(repo, &quarantine, &tips, known)?;
     sound.store(repo, &quarantine)?;
-    sync(repo, &sound)?;
+    durable::sync(repo, &sound.ids())?;
     let left = refs.all()?.into_iter().filter(|(_, id)| sound.lacks(&quarantine, *id)).map(|(name, _)| name).collect();
     Ok(Imported { branch, head, left })
 }
@@ -130,27 +128,6 @@ fn packed(file: &[u8], full_ref: &str) -> Option<ObjectId> {
         let at = line.iter().position(|byte| *byte == b' ')?;
         (&line[at + 1..] == full_ref.as_bytes()).then(|| ObjectId::from_hex(&line[..at]).ok()).flatten()
     })
-}
-
-/// Before a ref names them: gix leaves that to the file system.
-fn sync(repo: &Repository, sound: &verify::Sound) -> Result<(), GitError> {
-    let objects = repo.common_dir().join("objects");
-    if sound.len() > SYNC_ONE_BY_ONE {
-        let folder = std::fs::File::open(&objects).map_err(io("open", &objects))?;
-        return rustix::fs::syncfs(&folder).map_err(|error| io("make durable", &objects)(error.into()));
-    }
-    for id in sound.ids() {
-        let hex = id.to_hex().to_string();
-        let (folder, name) = hex.split_at(2);
-        let path = objects.join(folder).join(name);
-        match std::fs::File::open(&path) {
-            Ok(file) => file.sync_all().map_err(io("make durable", &path))?,
-            // It was there before, in a pack.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(io("open", &path)(error)),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod access;
 mod adapter;
 mod admin;
 mod contract;
+mod durable;
 mod exclude;
 mod identity;
 mod import;

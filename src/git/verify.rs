@@ -65,14 +65,9 @@ impl Sound {
         !self.commits.contains(&id) && matches!(new.find(id), Ok(Some((gix::object::Kind::Commit, _))))
     }
 
-    /// How many objects.
-    pub(super) fn len(&self) -> usize {
-        self.contents.len() + self.commits.len()
-    }
-
     /// Their ids.
-    pub(super) fn ids(&self) -> impl Iterator<Item = &ObjectId> {
-        self.contents.iter().chain(&self.commits)
+    pub(super) fn ids(&self) -> Vec<ObjectId> {
+        self.contents.iter().chain(&self.commits).copied().collect()
     }
 }
 

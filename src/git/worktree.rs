@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use gix::{ObjectId, Repository};
 
 use super::admin::{self, Admin, Head};
-use super::contract::{GitError, WorktreeRequest, WorktreeState};
+use super::contract::{GitError, RepositoryLayout, WorktreeRequest, WorktreeState};
 use super::open::{GixRepository, Steer, commit_id, failed, io, missing, open};
 use super::refs::{self, RefValue};
 use super::{exclude, identity, own, scan};
@@ -21,7 +21,7 @@ pub(super) fn ensure(git: &GixRepository, request: &WorktreeRequest) -> Result<W
     exclude::ensure(common_dir)?;
 
     let found = Admin::find(common_dir, &path)?;
-    let tip = ensure_branch(&repo, request, base, &path, common_dir)?;
+    let tip = ensure_branch(&repo, request, base, &path, &git.layout)?;
     refs::ensure(&repo, &request.base_ref, base, "orchestrate: base of a task")?;
 
     let place = Place::at(&path)?;
@@ -171,7 +171,7 @@ fn ensure_branch(
     request: &WorktreeRequest,
     base: ObjectId,
     path: &Path,
-    common_dir: &Path,
+    layout: &RepositoryLayout,
 ) -> Result<ObjectId, GitError> {
     let foreign = |tip| GitError::ForeignBranch { branch: refs::short(&request.branch), tip: commit_id(tip) };
     match refs::read(repo, &request.branch)? {
@@ -180,7 +180,7 @@ fn ensure_branch(
             if !request.branch_is_ours && tip != base {
                 return Err(foreign(tip));
             }
-            if let Some(holder) = Admin::holder(common_dir, &request.branch, path)? {
+            if let Some(holder) = Admin::holder(layout, &request.branch, path)? {
                 return Err(GitError::CheckedOut { branch: refs::short(&request.branch), path: holder });
             }
             Ok(tip)

@@ -366,7 +366,7 @@ async fn repositories_that_borrow_objects_and_odd_paths_work() {
         return;
     }
     let origin = Fixture::new();
-    let fixture = Fixture::named("with space, comma:colon");
+    let fixture = Fixture::named("with space, comma:colon\nand more");
     let borrowing = fixture.root.join("clone");
     fixture.git(&["clone", "-q", "--shared", origin.root.to_str().expect("text"), borrowing.to_str().expect("text")]);
     git(&borrowing, &["commit-graph", "write", "--reachable"]);

@@ -316,6 +316,7 @@ async fn removing_refuses_to_lose_commits_of_a_detached_head() {
 #[rstest]
 #[case::space("with space")]
 #[case::colon("a:b,c'd\"e")]
+#[case::newline("a\nb")]
 #[case::other_scripts("žluťoučký-кот")]
 #[tokio::test]
 async fn odd_names_of_the_repository_work(#[case] name: &str) {
@@ -358,6 +359,32 @@ async fn every_starting_place_finds_the_same_root() {
     assert_eq!(found.layout().git_dir, common.join("worktrees/linked"));
     assert_eq!(found.resolve("HEAD").await.expect("resolved").0, git(&linked, &["rev-parse", "HEAD"]));
     assert_eq!(found.resolve("main").await.expect("resolved"), fixture.head());
+}
+
+#[tokio::test]
+async fn a_git_directory_elsewhere_is_found() {
+    for how in ["--separate-git-dir=elsewhere.git", "link"] {
+        let dir = tempfile::tempdir().expect("a temp folder");
+        let top = dir.path().canonicalize().expect("resolved");
+        let root = top.join("work");
+        if how == "link" {
+            git(&top, &["init", "-q", "work"]);
+            std::fs::rename(root.join(".git"), top.join("elsewhere.git")).expect("moved");
+            symlink("../elsewhere.git", root.join(".git")).expect("linked");
+        } else {
+            git(&top, &["init", "-q", how, "work"]);
+        }
+        git(&root, &["commit", "-q", "--allow-empty", "-m", "first"]);
+        let repo = GixRepository::discover(&root).expect("found");
+        assert_eq!(repo.layout().root, root, "{how}");
+        assert_eq!(repo.layout().common_dir, top.join("elsewhere.git"));
+        let base = repo.resolve("HEAD").await.expect("resolved");
+        let fixture = Fixture::new();
+        let made = repo.ensure_worktree(&WorktreeRequest { base, ..fixture.request("a") }).await.expect("made");
+        assert_eq!(made.path, root.join(".worktrees/a"));
+        assert_eq!(git(&made.path, &["status", "--porcelain"]), "");
+        assert_eq!(git(&root, &["status", "--porcelain"]), "");
+    }
 }
 
 #[tokio::test]
