@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::contract::{AccessRequest, GitAccessPlan, GitBind, GitError};
 use super::open::{GixRepository, Steer, io};
-use super::{admin, identity, own};
+use super::{admin, identity, isolate, own};
 use crate::spec::GitAccess;
 
 /// Prepares an attempt's git.
@@ -15,7 +15,8 @@ pub(super) fn open(git: &GixRepository, request: &AccessRequest) -> Result<GitAc
         own::give(&request.worktree.path, uid, gid)?;
     }
     match request.access {
-        GitAccess::Shared | GitAccess::Isolated => shared(git, request),
+        GitAccess::Isolated => isolate::open(git, request),
+        GitAccess::Shared => shared(git, request),
         GitAccess::None => none(request),
     }
 }
@@ -25,7 +26,11 @@ fn shared(git: &GixRepository, request: &AccessRequest) -> Result<GitAccessPlan,
     if let Some((uid, gid)) = request.owner {
         own::give(&request.worktree.git_dir, uid, gid)?;
     }
-    Ok(GitAccessPlan { binds: vec![same_path(&git.layout.common_dir, false)], env: environment(git)? })
+    // Our journal lies in there as well; the agent finds an empty folder in its place.
+    let empty = request.attempt_dir.join("no-state");
+    std::fs::create_dir_all(&empty).map_err(io("make", &empty))?;
+    let state = GitBind { source: empty, target: git.layout.common_dir.join("orchestrate"), read_only: true };
+    Ok(GitAccessPlan { binds: vec![same_path(&git.layout.common_dir, false), state], env: environment(git)? })
 }
 
 /// An empty file where the worktree's `.git` file is: git finds no repository, and nothing of the host's paths is told.
@@ -36,13 +41,13 @@ fn none(request: &AccessRequest) -> Result<GitAccessPlan, GitError> {
     Ok(GitAccessPlan { binds: vec![bind], env: BTreeMap::new() })
 }
 
-fn same_path(path: &Path, read_only: bool) -> GitBind {
+pub(super) fn same_path(path: &Path, read_only: bool) -> GitBind {
     GitBind { source: path.to_owned(), target: path.to_owned(), read_only }
 }
 
 /// The person's identity where they have one, else ours; and no refusal for a repository whose owner the container does
 /// not know.
-fn environment(git: &GixRepository) -> Result<BTreeMap<String, String>, GitError> {
+pub(super) fn environment(git: &GixRepository) -> Result<BTreeMap<String, String>, GitError> {
     let repo = git.common(Steer::Person)?;
     let config = repo.config_snapshot();
     let value = |key: &str| config.string(key).map(|value| value.to_string()).filter(|value| !value.trim().is_empty());

@@ -89,7 +89,7 @@ fn refuse_losing_work(git: &GixRepository, admin: &Admin, path: &Path) -> Result
     let tip = match admin.head() {
         Some(Head::Branch(branch)) => refs::read_direct(&repo, &branch)?,
         Some(Head::Detached(id)) => {
-            if !is_reachable(&repo, id)? {
+            if !refs::is_reachable(&repo, id)? {
                 return Err(GitError::ForeignPath {
                     path: path.to_owned(),
                     what: "its detached HEAD holds commits that no ref has",
@@ -106,22 +106,6 @@ fn refuse_losing_work(git: &GixRepository, admin: &Admin, path: &Path) -> Result
     } else {
         Err(GitError::Dirty { path: path.to_owned(), files: scan.changes.len() })
     }
-}
-
-/// Whether a branch, tag or ref of ours contains a commit.
-fn is_reachable(repo: &Repository, id: ObjectId) -> Result<bool, GitError> {
-    let listing = |error| failed("list refs", error);
-    let platform = repo.references().map_err(listing)?;
-    for reference in platform.all().map_err(listing)? {
-        let Ok(reference) = reference else { continue };
-        if let Some(tip) = reference.try_id()
-            && tip.header().is_ok_and(|header| header.kind() == gix::object::Kind::Commit)
-            && refs::contains(repo, tip.detach(), id)?
-        {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// What stands where the worktree belongs.

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::ask::{Asked, ask};
 use super::files::{FileError, Files, Stamp};
 use super::lock::{DATA_LOCK_PATIENCE, data_lock};
-use super::splice::{Asked, SpliceError, Spliced, Wanted, ask, splice};
+use super::splice::{SpliceError, Spliced, Wanted, splice};
 use crate::spec::TaskId;
 use crate::spec::json::{self, SyntaxError};
 use crate::spec::text::MAX_FILE_LEN;
@@ -317,7 +318,8 @@ impl PlanFile {
         // What was seen and did not parse held no request either; everything in it counts as not seen.
         let seen = seen.map(|seen| parse(seen).or_else(|_| json::parse("{}"))).transpose();
         let seen = seen.map_err(|source| PlanFileError::NotJson { path: path(), source })?;
-        let wanted = Wanted { plan_id, status_of: |id: &str| statuses.get(id), seen: seen.as_ref() };
+        let wanted =
+            Wanted { plan_id, status_of: |id: &str| statuses.get(id), seen: seen.as_ref(), add: &[], drop: &[] };
         splice(&tree, &wanted).map_err(|source| PlanFileError::Ambiguous { path: path(), source })
     }
 

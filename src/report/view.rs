@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::time;
-use crate::controller::Snapshot;
-use crate::record::{State, TaskRecord};
+use crate::controller::{Snapshot, UNSERVED};
+use crate::record::{Ledger, State, TaskRecord};
 use crate::spec::{TaskIx, TaskSpec};
 use crate::status::{Reason, ResultKind, Status, TaskStatus};
 
@@ -172,7 +172,7 @@ impl View {
         Self {
             format: FORMAT,
             project: tasks.project.clone().unwrap_or_else(|| folder.to_owned()),
-            plan_id: tasks.plan_id.clone().or_else(|| snapshot.ledger.plan_id().map(str::to_owned)),
+            plan_id: tasks.plan_id.clone().or_else(|| served(&snapshot.ledger)),
             at: snapshot.now.wall,
             max_concurrent: tasks.max_concurrent.get(),
             suspended: tasks.suspend,
@@ -239,6 +239,11 @@ impl Summary {
 /// `1 task`, `2 tasks`.
 pub fn plural(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// The served plan's id.
+fn served(ledger: &Ledger) -> Option<String> {
+    ledger.plan_id().filter(|id| *id != UNSERVED).map(str::to_owned)
 }
 
 /// For each blocked task the one with which it began, as the plan itself finds it.

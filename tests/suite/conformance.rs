@@ -205,7 +205,7 @@ impl Drop for World {
 
 /// A hung engine fails its test.
 async fn within<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(60), future).await.expect("in time")
+    tokio::time::timeout(Duration::from_mins(1), future).await.expect("in time")
 }
 
 /// The next event of a container; images are everybody's, and other tests make some.
@@ -303,7 +303,7 @@ async fn a_user_that_the_image_lacks(world: World) {
 }
 
 async fn a_network_that_is_not_there(world: World) {
-    refused_start(&world, |request| request.network = "nowhere".to_owned(), 128, "network nowhere not found").await;
+    refused_start(&world, |request| "nowhere".clone_into(&mut request.network), 128, "network nowhere not found").await;
 }
 
 async fn a_file_mounted_over_a_folder(world: World) {

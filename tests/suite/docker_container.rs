@@ -213,7 +213,7 @@ async fn a_mount_that_vanishes_before_the_start_is_told_by_the_answer_alone() {
 #[tokio::test]
 async fn git_works_for_any_user() {
     let Some(sandbox) = Sandbox::new() else { return };
-    let shell = r#"set -e
+    let shell = r"set -e
         cd /tmp && git init -q -b main r && cd r
         export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
         echo 1 >base && git add . && git commit -qm base
@@ -222,7 +222,7 @@ async fn git_works_for_any_user() {
         done
         git checkout -q main && git merge -q x y z >/dev/null
         git log -1 --format=%P | wc -w
-    "#;
+    ";
     let mut request = sandbox.request("a", shell);
     request.user = Some("54321:54321".to_owned());
     assert_eq!(sandbox.holds(&request).await.trim(), "3");

@@ -226,7 +226,7 @@ impl FakeRuntime {
 
     /// A person removes a container, running or not.
     pub fn human_remove(&self, name: &str) {
-        self.human(name, |state, id| state.forget(id));
+        self.human(name, State::forget);
     }
 
     /// A person starts a container; one that has run runs again.
