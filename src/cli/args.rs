@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::builder::styling::{AnsiColor, Styles};
-use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
 
 use super::{describe, events, graph, init, logs, once, plan, request, review, run, schema, shell, status, validate};
 
@@ -184,8 +184,14 @@ pub(super) fn command(version: &'static str) -> clap::Command {
             writeln!(groups, "  {literal}{name:12}{literal:#} {about}").expect("BUG: writing to a string cannot fail");
         }
     }
+    let help = |action| clap::Arg::new("help").short('h').long("help").help("Show this help").action(action);
+    // The long form of the program's own help would put three lines between two flags, and has nothing to add.
+    let command = command
+        .disable_help_flag(true)
+        .arg(help(ArgAction::HelpShort))
+        .mut_subcommands(|sub| sub.disable_help_flag(true).arg(help(ArgAction::Help)));
     command.help_template(format!(
-        "{{about}}\n\n{{usage-heading}} {{usage}}\n{groups}\n{header}Global options:{header:#}\n{{options}}\n\n{{after-help}}"
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n{groups}\n{header}Global options:{header:#}\n{{options}}{{after-help}}"
     ))
 }
 

@@ -32,6 +32,12 @@ pub(super) struct Logs {
     #[arg(value_name = "TASK")]
     task: String,
 
+    /// Use this plan file [default: `.agent-tasks.json` at the root of the repository]
+    // Declared again without its short form, which means something else here; the parser fills in the global one.
+    #[arg(id = "file", long = "file", value_name = "FILE", help_heading = "Global options")]
+    #[arg(env = "ORCHESTRATE_FILE", hide_env_values = true, value_hint = clap::ValueHint::FilePath)]
+    _file: Option<std::path::PathBuf>,
+
     /// Go on until the attempt ends
     #[arg(short = 'f', long)]
     follow: bool,

@@ -51,7 +51,7 @@ impl Once {
         let mut progress = context.output.progress(std::sync::Arc::clone(&world.clock), &world.folder);
         let snapshot = block_on(controller::once(&mut reconciler, progress.reporter()))?;
         progress.finish();
-        let snapshot = snapshot.map_err(|error| context.fail(error))?;
+        let snapshot = snapshot.map_err(|error| context.fail(&world, error))?;
         let view = View::of(&snapshot, &world.folder);
         status::show(context, &view, &view.tasks.iter().collect::<Vec<_>>(), self.output)?;
         if view.is_settled() && view.summary.completed > 0 && self.output == TableFormat::Table {

@@ -105,8 +105,14 @@ impl Cancel {
     pub(super) fn run(&self, context: &Context) -> Outcome {
         let world = context.world()?;
         let (_, view) = context.survey(&world)?;
+        let tasks = require_tasks(&view, &self.tasks)?;
+        if view.plan_id.is_none() {
+            let report =
+                Report::new(Kind::Usage, "nothing of this plan was ever launched, so there is nothing to cancel");
+            return Err(report.hint("take the task out of the plan file instead"));
+        }
         let mut asked = Asked::default();
-        for task in require_tasks(&view, &self.tasks)? {
+        for task in tasks {
             match task.status {
                 Status::Completed | Status::Failed => {
                     let message = format!("`{}` has ended already: it is {}", task.id, task.status);

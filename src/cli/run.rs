@@ -78,7 +78,7 @@ impl Run {
         let caught = Caught::default();
         let ended = block_on(self.reconcile(&world, reconciler, &mut progress, &caught))?;
         progress.finish();
-        let (end, snapshot) = ended?.map_err(|error| context.fail(error))?;
+        let (end, snapshot) = ended?.map_err(|error| context.fail(&world, error))?;
         let view = View::of(&snapshot, &world.folder);
         status::show(context, &view, &view.tasks.iter().collect::<Vec<_>>(), self.output)?;
         if self.until_done && view.is_settled() && view.summary.completed > 0 && self.output == TableFormat::Table {

@@ -202,7 +202,7 @@ impl Review {
         }
         if !self.open.is_empty() {
             let open: Vec<String> = self.open.iter().map(|(task, status)| format!("{task} ({status})")).collect();
-            put(format_args!("Not completed: {}\n", open.join(", ")));
+            put(format_args!("Not completed: {}", open.join(", ")));
         }
         if !self.commands.is_empty() {
             put(format_args!("Nothing is merged by orchestrate. To merge everything, in this order:"));

@@ -8,7 +8,7 @@ use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
 use super::escape;
 use super::time;
 use super::view::{TaskView, View};
-use crate::status::Status;
+use crate::status::{Reason, Status};
 
 /// How much is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +113,11 @@ fn cells(task: &TaskView, detail: Detail) -> Vec<String> {
 /// The last column: why, and what next.
 fn details(task: &TaskView, view: &View) -> String {
     let mut parts: Vec<String> = Vec::new();
-    parts.extend(task.message.clone());
+    match task.reason {
+        // Told once below the table, with the engine's words.
+        Some(Reason::EngineUnavailable) => parts.push("the engine does not answer".to_owned()),
+        _ => parts.extend(task.message.clone()),
+    }
     if task.stale {
         parts.push("runs longer than its `stale_after`; nothing stops it".to_owned());
     }
