@@ -15,18 +15,18 @@ use crate::report::escape::StreamEscaper;
 use crate::runtime::{ErrorKind, LogOptions, RuntimeError};
 use crate::spec::TaskId;
 
-/// Flags of `logs`.
+/// Show a task's output
+///
+/// From its container while it runs, as it was kept after it ended.
+///
+/// Both streams, in the order in which they were written. On a terminal control characters are shown as escapes;
+/// into a pipe or a file every byte goes as it is.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Show a task's output: from its container while it runs, as it was kept after it ended.\n\n\
-                  Both streams, in the order in which they were written. On a terminal control characters are shown as \
-                  escapes; into a pipe or a file every byte goes as it is.",
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
                   orchestrate logs api                 the newest attempt\n  \
                   orchestrate logs -f api              and what comes, until it ends\n  \
                   orchestrate logs api --attempt 1     an earlier attempt\n  \
-                  orchestrate logs api --tail 50"
-)]
+                  orchestrate logs api --tail 50")]
 pub(super) struct Logs {
     /// The task
     #[arg(value_name = "TASK")]

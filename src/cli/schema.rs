@@ -7,13 +7,12 @@ use super::world::Context;
 use crate::error::ExitCode;
 use crate::report::{self, NextPass, View};
 
-/// Flags of `schema`.
+/// Print a JSON Schema
+///
+/// Of the plan file, or of what a command prints with `-o json`.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Print a JSON Schema: of the plan file, or of what a command prints with `-o json`.",
-    after_help = "Examples:\n  \
-                  orchestrate schema status > status.schema.json"
-)]
+#[command(after_help = "Examples:\n  \
+                  orchestrate schema status > status.schema.json")]
 pub(super) struct Schema {
     /// Of what
     #[arg(value_name = "WHAT", default_value = "status")]
