@@ -4,6 +4,8 @@ mod describe;
 pub mod diagnostics;
 pub mod escape;
 mod events;
+#[cfg(test)]
+mod fixture;
 pub mod graph;
 mod lines;
 mod live;
