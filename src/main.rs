@@ -1,0 +1,10 @@
+//! The program: arguments in, exit code out.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if let Some(code) = orchestrate::runtime::process::hidden_main(std::env::args_os()) {
+        return code;
+    }
+    ExitCode::from(2)
+}
