@@ -4,3 +4,5 @@ mod git_merge;
 mod git_result;
 mod git_support;
 mod git_worktree;
+mod process_life;
+mod process_support;

@@ -30,7 +30,9 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn new() -> io::Result<Self> {
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-        Ok(Self { fd: AsyncFd::register(fd)? })
+        #[expect(deprecated, reason = "unsound only for types that may give another descriptor later; this owns one")]
+        let fd = AsyncFd::new(fd)?;
+        Ok(Self { fd })
     }
 
     /// Watches names that come and go, and files that were written and closed: a lock that its holder's death closes.
