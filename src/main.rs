@@ -1,4 +1,4 @@
-//! The program: arguments in, exit code out.
+//! Arguments in, exit code out.
 
 use std::process::ExitCode;
 
@@ -6,5 +6,5 @@ fn main() -> ExitCode {
     if let Some(code) = orchestrate::runtime::process::hidden_main(std::env::args_os()) {
         return code;
     }
-    ExitCode::from(2)
+    orchestrate::cli::main(env!("ORCHESTRATE_VERSION"), std::env::args_os()).into()
 }

@@ -301,19 +301,15 @@ impl Reconciler {
 
     fn plan_for(&self, tasks: &TaskSet, now: &Now) -> Plan {
         let journal = self.context.journal();
-        plan(&Inputs { tasks, observed: self.observer.observed(), ledger: journal.ledger(), memory: &self.memory, now })
+        let frozen = self.desired.as_ref().is_some_and(|desired| desired.fault.is_some());
+        let observed = self.observer.observed();
+        plan(&Inputs { tasks, observed, ledger: journal.ledger(), memory: &self.memory, frozen, now })
     }
 
     /// Decides. While the newest file is invalid, nothing new is launched.
     pub(super) fn decide(&self, now: &Now) -> Option<(Arc<TaskSet>, Plan)> {
         let desired = self.desired.as_ref()?;
-        if desired.fault.is_none() {
-            let plan = self.plan_for(&desired.tasks, now);
-            return Some((Arc::clone(&desired.tasks), plan));
-        }
-        let frozen = TaskSet { suspend: true, ..TaskSet::clone(&desired.tasks) };
-        let plan = self.plan_for(&frozen, now);
-        Some((Arc::clone(&desired.tasks), plan))
+        Some((Arc::clone(&desired.tasks), self.plan_for(&desired.tasks, now)))
     }
 
     /// Turns an action into a job and notes that it is under way.

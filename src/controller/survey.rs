@@ -54,13 +54,21 @@ pub async fn survey(ports: &Ports, plan_file: &Path) -> Result<Snapshot, RunErro
     }
     let picture = observer.observed().clone();
     if !is_new {
-        let stands = plan(&Inputs { tasks: &tasks, observed: &picture, ledger: &ledger, memory: &memory, now: &now });
+        let stands = plan(&Inputs {
+            tasks: &tasks,
+            observed: &picture,
+            ledger: &ledger,
+            memory: &memory,
+            frozen: false,
+            now: &now,
+        });
         let requests = desired::requests(&tasks, &accepted.published, &stands, &ledger, &now);
         for entry in &requests {
             ledger.apply(entry);
         }
     }
-    let plan = plan(&Inputs { tasks: &tasks, observed: &picture, ledger: &ledger, memory: &memory, now: &now });
+    let plan =
+        plan(&Inputs { tasks: &tasks, observed: &picture, ledger: &ledger, memory: &memory, frozen: false, now: &now });
     let warnings = accepted.warnings.iter().map(|warning| warning.message.clone()).collect();
     Ok(Snapshot { tasks: Arc::new(tasks), ledger, observed: picture, plan, now, warnings })
 }

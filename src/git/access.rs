@@ -3,21 +3,36 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::admin::Admin;
 use super::contract::{AccessRequest, GitAccessPlan, GitBind, GitError};
-use super::open::{GixRepository, Steer, io};
-use super::{admin, identity, own};
+use super::open::{GixRepository, Steer, io, object_id};
+use super::{admin, identity, isolate, own, scan};
 use crate::spec::GitAccess;
 
 /// Prepares an attempt's git.
 pub(super) fn open(git: &GixRepository, request: &AccessRequest) -> Result<GitAccessPlan, GitError> {
     std::fs::create_dir_all(&request.attempt_dir).map_err(io("make", &request.attempt_dir))?;
-    if let Some((uid, gid)) = request.owner {
-        own::give(&request.worktree.path, uid, gid)?;
+    if let Some((uid, gid)) = request.owner
+        && own::give(&request.worktree.path, uid, gid)?
+    {
+        refresh_index(git, request)?;
     }
     match request.access {
-        GitAccess::Shared | GitAccess::Isolated => shared(git, request),
+        GitAccess::Isolated => isolate::open(git, request),
+        GitAccess::Shared => shared(git, request),
         GitAccess::None => none(request),
     }
+}
+
+/// Another owner is another state on disk: without this, git would read every file again at its first `status`.
+fn refresh_index(git: &GixRepository, request: &AccessRequest) -> Result<(), GitError> {
+    let worktree = &request.worktree;
+    let Some(admin) = Admin::find(&git.layout.common_dir, &worktree.path)?.filter(Admin::is_ours) else {
+        return Err(GitError::WorktreeLost(worktree.path.clone()));
+    };
+    let repo = super::open::open(&git.layout.common_dir, Steer::Person, Some(&worktree.path))?;
+    scan::write_index(&repo, &admin, &worktree.path, object_id(&worktree.tip)?)?;
+    own::hand_over(&git.layout, &[&admin.dir])
 }
 
 /// The whole common directory at its own path, to which the worktree's `.git` file leads, writable.
@@ -25,7 +40,11 @@ fn shared(git: &GixRepository, request: &AccessRequest) -> Result<GitAccessPlan,
     if let Some((uid, gid)) = request.owner {
         own::give(&request.worktree.git_dir, uid, gid)?;
     }
-    Ok(GitAccessPlan { binds: vec![same_path(&git.layout.common_dir, false)], env: environment(git)? })
+    // Our journal lies in there as well; the agent finds an empty folder in its place.
+    let empty = request.attempt_dir.join("no-state");
+    std::fs::create_dir_all(&empty).map_err(io("make", &empty))?;
+    let state = GitBind { source: empty, target: git.layout.common_dir.join("orchestrate"), read_only: true };
+    Ok(GitAccessPlan { binds: vec![same_path(&git.layout.common_dir, false), state], env: environment(git)? })
 }
 
 /// An empty file where the worktree's `.git` file is: git finds no repository, and nothing of the host's paths is told.
@@ -36,13 +55,13 @@ fn none(request: &AccessRequest) -> Result<GitAccessPlan, GitError> {
     Ok(GitAccessPlan { binds: vec![bind], env: BTreeMap::new() })
 }
 
-fn same_path(path: &Path, read_only: bool) -> GitBind {
+pub(super) fn same_path(path: &Path, read_only: bool) -> GitBind {
     GitBind { source: path.to_owned(), target: path.to_owned(), read_only }
 }
 
 /// The person's identity where they have one, else ours; and no refusal for a repository whose owner the container does
 /// not know.
-fn environment(git: &GixRepository) -> Result<BTreeMap<String, String>, GitError> {
+pub(super) fn environment(git: &GixRepository) -> Result<BTreeMap<String, String>, GitError> {
     let repo = git.common(Steer::Person)?;
     let config = repo.config_snapshot();
     let value = |key: &str| config.string(key).map(|value| value.to_string()).filter(|value| !value.trim().is_empty());

@@ -9,13 +9,19 @@ mod admin;
 mod contract;
 mod exclude;
 mod identity;
+mod import;
+mod isolate;
+mod jail;
 mod merge;
 mod open;
 mod own;
+mod quarantine;
 mod refs;
 mod scan;
+mod settle;
 mod summary;
 mod take;
+mod verify;
 mod worktree;
 
 pub use contract::{

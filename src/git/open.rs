@@ -166,6 +166,11 @@ pub(super) fn failed(action: impl Into<String>, error: impl Into<Box<dyn StdErro
     GitError::Git { action: action.into(), source: error.into() }
 }
 
+/// Something of an agent's breaks a rule.
+pub(super) fn refused(reason: String) -> GitError {
+    GitError::Refused { reason, kept: None }
+}
+
 /// An error of the file system with its path.
 pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> GitError {
     let path = path.to_owned();

@@ -117,6 +117,22 @@ pub(super) fn contains(
     Ok(base.is_some_and(|base| base == ancestor))
 }
 
+/// Whether a branch, tag or ref of ours contains a commit.
+pub(super) fn is_reachable(repo: &gix::Repository, id: gix::ObjectId) -> Result<bool, GitError> {
+    let listing = |error| failed("list refs", error);
+    let platform = repo.references().map_err(listing)?;
+    for reference in platform.all().map_err(listing)? {
+        let Ok(reference) = reference else { continue };
+        if let Some(tip) = reference.try_id()
+            && tip.header().is_ok_and(|header| header.kind() == gix::object::Kind::Commit)
+            && contains(repo, tip.detach(), id)?
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Number of commits that `head` has and `base` has not.
 pub(super) fn count(repo: &gix::Repository, base: gix::ObjectId, head: gix::ObjectId) -> Result<u64, GitError> {
     let walk = repo.rev_walk([head]).with_hidden([base]).all().map_err(|error| failed("walk the history", error))?;

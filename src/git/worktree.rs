@@ -40,6 +40,7 @@ pub(super) fn ensure(git: &GixRepository, request: &WorktreeRequest) -> Result<W
             if place == Place::Folder && !admin.is_in_the_making() {
                 admin.ensure_link(&path)?;
                 admin.lock(&request.lock_reason)?;
+                own::hand_over(&git.layout, &[&admin.dir])?;
                 return Ok(WorktreeState { path, git_dir: admin.dir, tip: commit_id(tip) });
             }
             admin.reopen()?;
@@ -89,7 +90,7 @@ fn refuse_losing_work(git: &GixRepository, admin: &Admin, path: &Path) -> Result
     let tip = match admin.head() {
         Some(Head::Branch(branch)) => refs::read_direct(&repo, &branch)?,
         Some(Head::Detached(id)) => {
-            if !is_reachable(&repo, id)? {
+            if !refs::is_reachable(&repo, id)? {
                 return Err(GitError::ForeignPath {
                     path: path.to_owned(),
                     what: "its detached HEAD holds commits that no ref has",
@@ -106,22 +107,6 @@ fn refuse_losing_work(git: &GixRepository, admin: &Admin, path: &Path) -> Result
     } else {
         Err(GitError::Dirty { path: path.to_owned(), files: scan.changes.len() })
     }
-}
-
-/// Whether a branch, tag or ref of ours contains a commit.
-fn is_reachable(repo: &Repository, id: ObjectId) -> Result<bool, GitError> {
-    let listing = |error| failed("list refs", error);
-    let platform = repo.references().map_err(listing)?;
-    for reference in platform.all().map_err(listing)? {
-        let Ok(reference) = reference else { continue };
-        if let Some(tip) = reference.try_id()
-            && tip.header().is_ok_and(|header| header.kind() == gix::object::Kind::Commit)
-            && refs::contains(repo, tip.detach(), id)?
-        {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// What stands where the worktree belongs.
@@ -241,8 +226,10 @@ fn fill(
         check_out(&open(common_dir, Steer::Nothing, Some(path))?, admin, path, tip, false)?;
     }
     log_head(admin, tip)?;
-    own::hand_over(&git.layout, &[&admin.dir, path])?;
-    admin.lock(&request.lock_reason)
+    // Whole only once it is the owner's: a kill before this makes it anew.
+    own::hand_over(&git.layout, &[path])?;
+    admin.lock(&request.lock_reason)?;
+    own::hand_over(&git.layout, &[&admin.dir])
 }
 
 fn check_out(repo: &Repository, admin: &Admin, path: &Path, tip: ObjectId, fresh: bool) -> Result<(), GitError> {

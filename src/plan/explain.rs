@@ -98,6 +98,7 @@ impl Explained<'_> {
         let message = match reason {
             Reason::WaitingForDependencies => format!("waits for {}", self.unmet()),
             Reason::WaitingForSlot => format!("all {} slots are taken", self.inputs.tasks.max_concurrent),
+            Reason::Suspended if self.inputs.frozen => "the plan file is invalid; nothing new is launched".into(),
             Reason::Suspended => "the plan is suspended; `orchestrate resume` lets it go on".into(),
             Reason::EngineUnavailable => format!("the engine does not answer: {}", self.unavailable()),
             Reason::TransientError => self.backoff_message(),
@@ -142,16 +143,19 @@ impl Explained<'_> {
     fn blocked_message(&self) -> String {
         let tasks = self.inputs.tasks;
         let Some(cause) = self.cause else { return String::new() };
-        let cause = &tasks.task(cause).id;
-        let direct = self.spec.dependencies.contains(cause);
-        let state = tasks.find(cause.as_str()).and_then(|ix| self.statuses[ix.index()]).unwrap_or(Status::Failed);
-        let how = match state {
-            Status::Blocked => "is blocked",
-            Status::Cancelled => "was cancelled",
+        let how = match self.statuses[cause.index()] {
+            Some(Status::Blocked) => "is blocked",
+            Some(Status::Cancelled) => "was cancelled",
             _ => "failed",
         };
-        let via = if direct { "its dependency" } else { "what it depends on needs" };
-        format!("{via} {cause}, which {how}; see `orchestrate describe {cause}`")
+        let id = &tasks.task(cause).id;
+        let next = format!("`orchestrate describe {id}` tells more, `orchestrate retry {id}` runs it again");
+        if tasks.graph.dependencies(self.ix).contains(&cause) {
+            return format!("its dependency {id} {how}; {next}");
+        }
+        let broken = |on: &&TaskIx| self.statuses[on.index()].is_some_and(|s| s == Status::Blocked);
+        let through = tasks.graph.dependencies(self.ix).iter().find(broken).map_or(id, |on| &tasks.task(*on).id);
+        format!("{id} {how}, which its dependency {through} waits for; {next}")
     }
 
     /// Adds what is known of the newest attempt.

@@ -26,6 +26,8 @@ pub struct Inputs<'a> {
     pub ledger: &'a Ledger,
     /// What this process remembers.
     pub memory: &'a Memory,
+    /// The newest plan file is invalid: nothing new is launched, and what runs goes on by what was last accepted.
+    pub frozen: bool,
     /// The clocks.
     pub now: &'a Now,
 }
@@ -108,7 +110,7 @@ impl<'a> Planner<'a> {
             dependencies: self.dependency_fact(ix),
             cancel: record.is_some_and(|record| record.cancel),
             overdue: record.is_some_and(|record| self.is_overdue(record)),
-            suspended: self.inputs.tasks.suspend,
+            suspended: self.inputs.tasks.suspend || self.inputs.frozen,
             backing_off: pause.is_some(),
         }
     }

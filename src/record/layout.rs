@@ -1,5 +1,7 @@
 //! The way a person laid out a JSON file, so that what is added looks like what is there. Pure.
 
+use std::ops::Range;
+
 use crate::spec::text::Span;
 use crate::spec::tree::{Member, Tree};
 
@@ -46,19 +48,14 @@ impl<'t> Layout<'t> {
     /// How to add to an object that has members.
     pub(super) fn style(&self, object: Span, members: &[Member<'_>]) -> Style<'t> {
         let colon = members.last().and_then(|member| colon_of(self.text, member)).unwrap_or(self.colon);
-        let mut gaps =
-            members.windows(2).map(|pair| &self.text[pair[0].value.span().range().end..pair[1].key_span.range().start]);
-        let head = &self.text[head_of(object, members)];
-        let separator = if let Some(gap) = gaps.clone().rev().find(|gap| gap.contains('\n')) {
-            let (before, after) = gap.split_once(',').unwrap_or(("", gap));
-            format!("{},{}", one_line_end(before), one_line_end(after))
-        } else if head.contains('\n') {
-            format!(",{}", one_line_end(head))
-        } else if let Some(gap) = gaps.next_back() {
-            gap.to_owned()
-        } else {
-            separator_in_line(colon).to_owned()
-        };
+        let mut gaps = Gaps::default();
+        let mut list = members.iter().peekable();
+        while let Some(member) = list.next() {
+            let place = member.key_span.range().start..member.value.span().range().end;
+            gaps.push(self.text, place, list.peek().map(|next| next.key_span.range().start));
+        }
+        let separator = gaps.separator(self.text, object.range().start + 1);
+        let separator = separator.unwrap_or_else(|| separator_in_line(colon).to_owned());
         Style { separator, colon, open: String::new(), close: String::new() }
     }
 
@@ -82,6 +79,43 @@ impl<'t> Layout<'t> {
     }
 }
 
+/// What stands around the items of one list or object.
+#[derive(Debug, Default)]
+pub(super) struct Gaps<'t> {
+    /// From the first item's beginning to the last one's end.
+    items: Option<Range<usize>>,
+    last: Option<&'t str>,
+    last_with_line_end: Option<&'t str>,
+}
+
+impl<'t> Gaps<'t> {
+    /// Takes in an item, and where the next one begins.
+    pub(super) fn push(&mut self, text: &'t str, item: Range<usize>, next: Option<usize>) {
+        let gap = next.map(|next| &text[item.end..next]);
+        self.last = gap.or(self.last);
+        self.last_with_line_end = gap.filter(|gap| gap.contains('\n')).or(self.last_with_line_end);
+        self.items.get_or_insert(item.clone()).end = item.end;
+    }
+
+    /// Where the last item ends; `None` without items.
+    pub(super) fn end(&self) -> Option<usize> {
+        self.items.as_ref().map(|items| items.end)
+    }
+
+    /// What to put before one more item, given where the inside begins; `None` where nothing shows it.
+    pub(super) fn separator(&self, text: &str, inside: usize) -> Option<String> {
+        let head = &text[inside..self.items.as_ref()?.start];
+        if let Some(gap) = self.last_with_line_end {
+            let (before, after) = gap.split_once(',').unwrap_or(("", gap));
+            Some(format!("{},{}", one_line_end(before), one_line_end(after)))
+        } else if head.contains('\n') {
+            Some(format!(",{}", one_line_end(head)))
+        } else {
+            self.last.map(str::to_owned)
+        }
+    }
+}
+
 /// Who puts a space after the colon puts one after the comma.
 fn separator_in_line(colon: &str) -> &'static str {
     if colon.len() > 1 { ", " } else { "," }
@@ -94,7 +128,7 @@ pub(super) fn indent_before(text: &str, offset: usize) -> Option<&str> {
     before[..start].ends_with('\n').then(|| &before[start..])
 }
 
-fn head_of(object: Span, members: &[Member<'_>]) -> std::ops::Range<usize> {
+fn head_of(object: Span, members: &[Member<'_>]) -> Range<usize> {
     let inside = object.range().start + 1;
     inside..members.first().map_or(inside, |first| first.key_span.range().start)
 }

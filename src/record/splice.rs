@@ -2,13 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::fmt::Write as _;
-use std::ops::Range;
 
-use jiff::Timestamp;
-
-use super::layout::{Layout, indent_before};
-use crate::spec::text::Span;
+use super::edit::{Field, Output, Scalar, edit_object, fields, write_members, write_text};
+use super::layout::{Gaps, Layout, indent_before};
+use crate::spec::TaskId;
 use crate::spec::tree::{Kind, Member, Tree, Value};
 use crate::status::TaskStatus;
 
@@ -22,6 +19,10 @@ pub struct Wanted<'a, F> {
     /// The content that those statuses were decided on. A task whose `status` or `attempt` someone changed since then
     /// is left as it is: the change may be a request that nobody has judged yet. `None`: nothing can be lost.
     pub seen: Option<&'a Tree<'a>>,
+    /// Tasks that are described elsewhere and need a block for their status: added at the end where they are missing.
+    pub add: &'a [TaskId],
+    /// Tasks that are described elsewhere no more: their blocks are removed, where those hold nothing but our fields.
+    pub drop: &'a [TaskId],
 }
 
 /// A new text, and what was passed over.
@@ -54,7 +55,7 @@ pub enum SpliceError {
 }
 
 const PLAN_ID: &str = "plan_id";
-const TASKS: &str = "tasks";
+pub(super) const TASKS: &str = "tasks";
 
 /// Sets the fields that are ours in the text of `newest`. Linear in the text, one output buffer.
 ///
@@ -78,32 +79,135 @@ where
     }
 
     let layout = Layout::of(newest, &top);
-    let mut out = Output { source: newest.text(), text: String::new(), copied: 0 };
+    let mut out = Output::of(newest.text());
     let mut unseen = false;
     let top_fields = [Field { name: PLAN_ID, value: Some(Scalar::Text(wanted.plan_id)) }];
     // The tasks are edited when the walk over the top level comes to them, so that all edits are made front to back.
     edit_object(&mut out, newest.root(), &top, &top_fields, &layout, None, |out, member| {
-        if member.key != TASKS {
-            return Ok(());
-        }
-        let mut ids = HashSet::new();
-        for task in tasks_of(tasks) {
-            let Some(id) = task.id()? else { continue };
-            let Some(status) = (wanted.status_of)(&id) else { continue };
-            if !ids.insert(id.clone()) {
-                return Err(SpliceError::DuplicateId { id: id.into_owned() });
-            }
-            let found = Mark::of(&task.members);
-            if seen.as_ref().is_some_and(|seen| seen.get(&id) != Some(&found) && !found.is(status)) {
-                unseen = true;
-                continue;
-            }
-            let indent = indent_before(newest.text(), task.start);
-            edit_object(out, task.value, &task.members, &fields(status), &layout, indent, |_, _| Ok(()))?;
+        if member.key == TASKS {
+            unseen = edit_tasks(out, member, wanted, seen.as_ref(), &layout)?;
         }
         Ok(())
     })?;
     Ok(Spliced { text: out.finish(), unseen })
+}
+
+/// Edits, removes and adds tasks; whether one was passed over because it changed since it was seen.
+fn edit_tasks<'s, F>(
+    out: &mut Output<'_>,
+    tasks: &Member<'_>,
+    wanted: &Wanted<'_, F>,
+    seen: Option<&Seen<'_>>,
+    layout: &Layout<'_>,
+) -> Result<bool, SpliceError>
+where
+    F: Fn(&str) -> Option<&'s TaskStatus>,
+{
+    let text = out.source();
+    let dropped: HashSet<&str> = wanted.drop.iter().map(TaskId::as_str).collect();
+    let mut ids = HashSet::new();
+    let mut unseen = false;
+    let mut walked = Walked::default();
+    let mut list = tasks_of(tasks.value).peekable();
+    while let Some(task) = list.next() {
+        let place = task.start..task.value.span().range().end;
+        let members: Vec<_> = task.value.members().collect();
+        let mut stays = true;
+        if let Some(id) = task.id(&members)? {
+            let status = (wanted.status_of)(&id);
+            let found = Mark::of(&members);
+            let is_unseen = seen.is_some_and(|seen| seen.get(&id) != Some(&found))
+                && !status.is_some_and(|status| found.is(status));
+            if dropped.contains(&*id) && task.is_bare(&members) {
+                stays = is_unseen;
+                unseen |= is_unseen;
+            } else if let Some(status) = status {
+                unseen |= is_unseen;
+                if !is_unseen {
+                    let indent = indent_before(text, task.start);
+                    edit_object(out, task.value, &members, &fields(status), layout, indent, |_, _| Ok(()))?;
+                }
+            }
+            if let Some(id) = ids.replace(id) {
+                return Err(SpliceError::DuplicateId { id: id.into_owned() });
+            }
+        }
+        walked.gaps.push(text, place.clone(), list.peek().map(|next| next.start));
+        if stays {
+            walked.last_kept = Some(task.value);
+        } else {
+            out.edit(match walked.end {
+                Some(end) => end..place.end,
+                None => place.start..list.peek().map_or(place.end, |next| next.start),
+            });
+        }
+        if stays || walked.end.is_some() {
+            walked.end = Some(place.end);
+        }
+    }
+    let missing = wanted.add.iter().filter(|id| ids.insert(Cow::Borrowed(id.as_str())));
+    let missing: Vec<_> = missing.filter_map(|id| Some((id, (wanted.status_of)(id.as_str())?))).collect();
+    if !missing.is_empty() {
+        add_blocks(out, tasks, &walked, layout, &missing);
+    }
+    Ok(unseen)
+}
+
+/// What a walk over the tasks leaves behind.
+#[derive(Default)]
+struct Walked<'a> {
+    gaps: Gaps<'a>,
+    /// Where the newest task ends, whether it stays or not, as soon as one stays.
+    end: Option<usize>,
+    last_kept: Option<Value<'a>>,
+}
+
+/// Adds blocks after the last task.
+fn add_blocks(
+    out: &mut Output<'_>,
+    tasks: &Member<'_>,
+    Walked { gaps, end, last_kept }: &Walked<'_>,
+    layout: &Layout<'_>,
+    missing: &[(&TaskId, &TaskStatus)],
+) {
+    let text = out.source();
+    let inside = tasks.value.span().range().start + 1..tasks.value.span().range().end - 1;
+    let around = layout.style_inside(indent_before(text, tasks.key_span.range().start));
+    let separator = gaps.separator(text, inside.start).unwrap_or_else(|| around.separator.clone());
+    // A block over several lines, unless the one before it stands in one.
+    let line = separator.rfind('\n').map(|at| &separator[at + 1..]);
+    let indent = line.map(|line| &line[..line.len() - line.trim_start().len()]);
+    let indent = indent.filter(|_| last_kept.is_none_or(|task| task.raw().contains('\n')));
+    let style = layout.style_inside(indent);
+    let is_empty = gaps.end().is_none();
+    // Where all were removed, what stood around them stays.
+    let out = out.edit(match end.or(gaps.end()) {
+        Some(end) => end..end,
+        None => inside,
+    });
+    if is_empty {
+        out.push_str(&around.open);
+    }
+    for (at, (id, status)) in missing.iter().enumerate() {
+        if at > 0 || end.is_some() {
+            out.push_str(&separator);
+        }
+        let id_field = Field { name: "id", value: Some(Scalar::Text(id.as_str())) };
+        let fields = fields(status);
+        if tasks.value.kind() == Kind::Object {
+            write_text(id.as_str(), out);
+            out.push_str(style.colon);
+        }
+        let id_field = (tasks.value.kind() == Kind::Array).then_some(&id_field);
+        out.push('{');
+        out.push_str(&style.open);
+        write_members(id_field.into_iter().chain(&fields), &style, out);
+        out.push_str(&style.close);
+        out.push('}');
+    }
+    if is_empty {
+        out.push_str(&around.close);
+    }
 }
 
 /// Whether the file has become another plan's since it was seen, or had its id taken away.
@@ -112,42 +216,43 @@ fn is_other_plan(found: Option<Value<'_>>, wanted: &str, seen: &Seen<'_>) -> boo
     found.as_deref() != Some(wanted) && found != seen.plan_id
 }
 
-fn unique<'a>(members: &[Member<'a>], key: &str) -> Result<Option<Value<'a>>, SpliceError> {
+pub(super) fn unique<'a>(members: &[Member<'a>], key: &str) -> Result<Option<Value<'a>>, SpliceError> {
     let mut all = members.iter().filter(|member| member.key == key);
     let first = all.next().map(|member| member.value);
     if all.next().is_some() { Err(SpliceError::DuplicateKey { key: key.to_owned() }) } else { Ok(first) }
 }
 
 /// A task in the file, however `tasks` is written.
-struct Task<'a> {
+pub(super) struct Task<'a> {
     /// The key of a map's entry.
     key: Option<Cow<'a, str>>,
-    /// Where its line begins to be its own: the key of a map's entry, else the value.
-    start: usize,
-    value: Value<'a>,
-    members: Vec<Member<'a>>,
+    /// Where it begins: the key of a map's entry, else the value.
+    pub(super) start: usize,
+    pub(super) value: Value<'a>,
 }
 
 impl<'a> Task<'a> {
     /// Its id; `None` for what is no task.
-    fn id(&self) -> Result<Option<Cow<'a, str>>, SpliceError> {
+    pub(super) fn id(&self, members: &[Member<'a>]) -> Result<Option<Cow<'a, str>>, SpliceError> {
         match &self.key {
             Some(_) if self.value.kind() != Kind::Object => Ok(None),
             Some(key) => Ok(Some(key.clone())),
-            None => Ok(unique(&self.members, "id")?.and_then(Value::as_str)),
+            None => Ok(unique(members, "id")?.and_then(Value::as_str)),
         }
+    }
+
+    /// Whether nothing stands in it but its id and our fields.
+    fn is_bare(&self, members: &[Member<'a>]) -> bool {
+        members.iter().all(|member| {
+            (self.key.is_none() && member.key == "id") || TaskStatus::FIELDS.iter().any(|field| *field == member.key)
+        })
     }
 }
 
-fn tasks_of(tasks: Value<'_>) -> impl Iterator<Item = Task<'_>> {
+pub(super) fn tasks_of(tasks: Value<'_>) -> impl Iterator<Item = Task<'_>> {
     let listed = tasks.elements().map(|value| (None, value.span(), value));
     let keyed = tasks.members().map(|member| (Some(member.key), member.key_span, member.value));
-    listed.chain(keyed).map(|(key, place, value)| Task {
-        key,
-        start: place.range().start,
-        value,
-        members: value.members().collect(),
-    })
+    listed.chain(keyed).map(|(key, place, value)| Task { key, start: place.range().start, value })
 }
 
 /// What of a task's block can be a request.
@@ -184,7 +289,11 @@ impl<'a> Seen<'a> {
     fn new(tree: &'a Tree<'a>) -> Self {
         let root = tree.root();
         let tasks = root.get(TASKS).into_iter().flat_map(tasks_of);
-        let marks = tasks.filter_map(|task| Some((task.id().ok()??, Mark::of(&task.members)))).collect();
+        let marks = tasks.filter_map(|task| {
+            let members: Vec<_> = task.value.members().collect();
+            Some((task.id(&members).ok()??, Mark::of(&members)))
+        });
+        let marks = marks.collect();
         Self { plan_id: root.get(PLAN_ID).and_then(Value::as_str), marks }
     }
 
@@ -193,238 +302,9 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// A value that we publish.
-#[derive(Debug, Clone, Copy)]
-enum Scalar<'a> {
-    Text(&'a str),
-    Integer(i64),
-    Bool(bool),
-    Time(Timestamp),
-}
-
-impl Scalar<'_> {
-    /// Whether the file says the same, in whatever spelling.
-    fn is(&self, found: Value<'_>) -> bool {
-        match self {
-            Self::Text(text) => found.as_str().is_some_and(|found| found == *text),
-            // JSON has one spelling of an integer that its readers agree is one.
-            Self::Integer(number) => found.kind() == Kind::Number && found.raw() == number.to_string(),
-            Self::Bool(value) => found.as_bool() == Some(*value),
-            Self::Time(time) => {
-                found.as_str().and_then(|found| found.parse::<Timestamp>().ok()).is_some_and(|found| found == *time)
-            }
-        }
-    }
-
-    fn write(&self, out: &mut String) {
-        match self {
-            Self::Text(text) => write_text(text, out),
-            Self::Integer(number) => write!(out, "{number}").expect("BUG: writing to a string cannot fail"),
-            Self::Bool(value) => write!(out, "{value}").expect("BUG: writing to a string cannot fail"),
-            Self::Time(time) => write!(out, "\"{time}\"").expect("BUG: writing to a string cannot fail"),
-        }
-    }
-}
-
-fn write_text(text: &str, out: &mut String) {
-    out.push_str(&serde_json::to_string(text).expect("BUG: text is always JSON"));
-}
-
-/// A field of ours with the value that it is to have; `None`: it is not to stand there.
-struct Field<'a> {
-    name: &'static str,
-    value: Option<Scalar<'a>>,
-}
-
-/// All fields of a status, in the order of [`TaskStatus::FIELDS`].
-fn fields(status: &TaskStatus) -> [Field<'_>; TaskStatus::FIELDS.len()] {
-    fn text(text: Option<&String>) -> Option<Scalar<'_>> {
-        text.map(|text| Scalar::Text(text))
-    }
-    let mut values = [
-        Some(Scalar::Text(status.status.as_str())),
-        status.reason.map(|reason| Scalar::Text(reason.as_str())),
-        text(status.message.as_ref()),
-        status.attempt.map(|attempt| Scalar::Integer(attempt.into())),
-        text(status.container_id.as_ref()),
-        text(status.container.as_ref()),
-        text(status.host.as_ref()),
-        text(status.branch.as_ref()),
-        text(status.worktree.as_ref()),
-        text(status.base_commit.as_ref()),
-        text(status.head_commit.as_ref()),
-        status.result.map(|result| Scalar::Text(result.as_str())),
-        status.exit_code.map(Scalar::Integer),
-        status.started_at.map(Scalar::Time),
-        status.finished_at.map(Scalar::Time),
-        status.stale.map(Scalar::Bool),
-        text(status.log.as_ref()),
-        status.not_before.map(Scalar::Time),
-    ]
-    .into_iter();
-    TaskStatus::FIELDS.map(|name| Field { name, value: values.next().flatten() })
-}
-
-/// The text that grows front to back: untouched stretches of the source, and edits between them.
-struct Output<'t> {
-    source: &'t str,
-    text: String,
-    copied: usize,
-}
-
-impl Output<'_> {
-    /// Copies up to the range, passes over it, and gives the buffer for what stands there instead.
-    fn edit(&mut self, range: Range<usize>) -> &mut String {
-        if self.text.is_empty() {
-            self.text.reserve(self.source.len() + self.source.len() / 4);
-        }
-        self.text.push_str(&self.source[self.copied..range.start]);
-        self.copied = range.end;
-        &mut self.text
-    }
-
-    fn finish(mut self) -> Option<String> {
-        if self.copied == 0 {
-            return None;
-        }
-        let end = self.source.len();
-        self.edit(end..end);
-        Some(self.text)
-    }
-}
-
-/// What becomes of a member.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    /// Not ours, or right as it is.
-    Keep,
-    /// Ours (its field's number) with another value.
-    Replace(usize),
-    /// Ours and not wanted.
-    Remove,
-}
-
-/// Edits one object; `visit` is called for every member that is not ours, at its turn.
-fn edit_object<'t>(
-    out: &mut Output<'t>,
-    object: Value<'_>,
-    members: &[Member<'_>],
-    fields: &[Field<'_>],
-    layout: &Layout<'_>,
-    indent: Option<&str>,
-    mut visit: impl FnMut(&mut Output<'t>, &Member<'_>) -> Result<(), SpliceError>,
-) -> Result<(), SpliceError> {
-    let mut fates = vec![Fate::Keep; members.len()];
-    // Where each field stands and stays.
-    let mut places = vec![None; fields.len()];
-    let mut present = vec![false; fields.len()];
-    for (at, member) in members.iter().enumerate() {
-        let Some(number) = fields.iter().position(|field| field.name == member.key) else { continue };
-        if std::mem::replace(&mut present[number], true) {
-            return Err(SpliceError::DuplicateKey { key: fields[number].name.to_owned() });
-        }
-        fates[at] = match fields[number].value {
-            None if member.value.kind() == Kind::Null => Fate::Keep,
-            None => Fate::Remove,
-            Some(value) if value.is(member.value) => Fate::Keep,
-            Some(_) => Fate::Replace(number),
-        };
-        if fates[at] != Fate::Remove {
-            places[number] = Some(at);
-        }
-    }
-
-    let missing = |number: &usize| fields[*number].value.is_some() && !present[*number];
-    let Some(last) = fates.iter().rposition(|fate| *fate != Fate::Remove) else {
-        let new = (0..fields.len()).filter(missing).map(|number| &fields[number]);
-        fill(out, object, members, new, layout, indent);
-        return Ok(());
-    };
-    // A new field stands after the nearest of those before it in our order, else after the last of ours, else last.
-    let last_of_ours = places.iter().flatten().max().copied().unwrap_or(last);
-    let mut added: Vec<(usize, usize)> = (0..fields.len())
-        .filter(missing)
-        .map(|number| (places[..number].iter().rev().flatten().next().copied().unwrap_or(last_of_ours), number))
-        .collect();
-    // Stable: fields at one place stay in our order.
-    added.sort_by_key(|(place, _)| *place);
-    let mut added = added.into_iter().peekable();
-    let style = added.peek().is_some().then(|| layout.style(object.span(), members));
-
-    let mut end = None;
-    for (at, member) in members.iter().enumerate() {
-        let Span { start: value_start, end: value_end } = member.value.span();
-        let (value_start, value_end) = (value_start as usize, value_end as usize);
-        match (fates[at], end) {
-            (Fate::Keep, _) => visit(out, member)?,
-            (Fate::Replace(number), _) => {
-                if let Some(value) = &fields[number].value {
-                    value.write(out.edit(value_start..value_end));
-                }
-            }
-            (Fate::Remove, Some(end)) => {
-                out.edit(end..value_end);
-            }
-            (Fate::Remove, None) => {
-                let next = members.get(at + 1).map_or(value_end, |next| next.key_span.range().start);
-                out.edit(member.key_span.range().start..next);
-            }
-        }
-        if fates[at] != Fate::Remove || end.is_some() {
-            end = Some(value_end);
-        }
-        while let Some((_, number)) = added.next_if(|(place, _)| *place == at) {
-            if let (Some(style), Some(value)) = (&style, &fields[number].value) {
-                let text = out.edit(value_end..value_end);
-                text.push_str(&style.separator);
-                write_member(fields[number].name, value, style.colon, text);
-            }
-        }
-    }
-    Ok(())
-}
-
-fn write_member(name: &str, value: &Scalar<'_>, colon: &str, out: &mut String) {
-    out.push('"');
-    out.push_str(name);
-    out.push('"');
-    out.push_str(colon);
-    value.write(out);
-}
-
-/// Writes the members of an object of which nothing stays.
-fn fill<'f>(
-    out: &mut Output<'_>,
-    object: Value<'_>,
-    members: &[Member<'_>],
-    new: impl Iterator<Item = &'f Field<'f>>,
-    layout: &Layout<'_>,
-    indent: Option<&str>,
-) {
-    let inside = object.span().range().start + 1..object.span().range().end - 1;
-    let (range, style) = match (members.first(), members.last()) {
-        (Some(first), Some(last)) => {
-            (first.key_span.range().start..last.value.span().range().end, layout.style(object.span(), members))
-        }
-        _ => (inside, layout.style_inside(indent)),
-    };
-    let mut new = new.filter_map(|field| Some((field.name, field.value?))).peekable();
-    if new.peek().is_none() {
-        return;
-    }
-    let text = out.edit(range);
-    text.push_str(&style.open);
-    for (at, (name, value)) in new.enumerate() {
-        if at > 0 {
-            text.push_str(&style.separator);
-        }
-        write_member(name, &value, style.colon, text);
-    }
-    text.push_str(&style.close);
-}
-
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
     use proptest::prelude::*;
     use proptest::sample::select;
     use rstest::rstest;
@@ -437,7 +317,8 @@ mod tests {
 
     fn spliced(text: &str, plan_id: &str, statuses: &Statuses, seen: Option<&str>) -> Result<Spliced, SpliceError> {
         let seen = seen.map(|seen| json::parse(seen).expect("JSON"));
-        let wanted = Wanted { plan_id, status_of: |id: &str| statuses.get(id), seen: seen.as_ref() };
+        let wanted =
+            Wanted { plan_id, status_of: |id: &str| statuses.get(id), seen: seen.as_ref(), add: &[], drop: &[] };
         splice(&json::parse(text).expect("JSON"), &wanted)
     }
 
@@ -535,11 +416,60 @@ mod tests {
         assert_eq!(spliced(text, "p", &statuses, None), Err(error));
     }
 
+    #[rstest]
+    #[case::in_lines(
+        "{\n  \"plan_id\": \"p\",\n  \"tasks\": [\n    {\n      \"id\": \"z\"\n    }\n  ]\n}",
+        "{\n  \"plan_id\": \"p\",\n  \"tasks\": [\n    {\n      \"id\": \"z\"\n    },\n    {\n      \"id\": \"a\",\n      \"status\": \"pending\"\n    }\n  ]\n}"
+    )]
+    #[case::one_line_each(
+        "{\n  \"plan_id\": \"p\",\n  \"tasks\": [\n    {\"id\": \"z\"}\n  ]\n}",
+        "{\n  \"plan_id\": \"p\",\n  \"tasks\": [\n    {\"id\": \"z\"},\n    {\"id\": \"a\", \"status\": \"pending\"}\n  ]\n}"
+    )]
+    #[case::empty_in_lines(
+        "{\n  \"plan_id\": \"p\",\n  \"tasks\": []\n}",
+        "{\n  \"plan_id\": \"p\",\n  \"tasks\": [\n    {\n      \"id\": \"a\",\n      \"status\": \"pending\"\n    }\n  ]\n}"
+    )]
+    #[case::empty_map(
+        "{\"plan_id\":\"p\",\"tasks\":{}}",
+        "{\"plan_id\":\"p\",\"tasks\":{\"a\":{\"status\":\"pending\"}}}"
+    )]
+    #[case::in_the_place_of_what_is_dropped(
+        "{\"plan_id\": \"p\", \"tasks\": [ {\"id\": \"b\", \"log\": 1}, {\"id\": \"b2\"} ]}",
+        "{\"plan_id\": \"p\", \"tasks\": [ {\"id\": \"a\", \"status\": \"pending\"} ]}"
+    )]
+    #[case::what_people_wrote_is_not_dropped(
+        "{\"plan_id\": \"p\", \"tasks\": [{\"id\": \"b\", \"title\": \"\"}, {\"id\": \"b2\"}, {\"id\": \"c\"}]}",
+        "{\"plan_id\": \"p\", \"tasks\": [{\"id\": \"b\", \"title\": \"\"}, {\"id\": \"c\"}, {\"id\": \"a\", \"status\": \"pending\"}]}"
+    )]
+    fn blocks_of_another_spec_are_added_and_dropped(#[case] before: &str, #[case] after: &str) {
+        let id = |id| TaskId::new(id).expect("valid");
+        let status = TaskStatus::new(Status::Pending);
+        let status_of = |id: &str| (id == "a").then_some(&status);
+        let wanted = Wanted { plan_id: "p", status_of, seen: None, add: &[id("a")], drop: &[id("b"), id("b2")] };
+        let result = splice(&json::parse(before).expect("JSON"), &wanted).expect("writable");
+        assert_eq!(result.text.as_deref(), Some(after));
+        let again = splice(&json::parse(after).expect("JSON"), &wanted).expect("writable");
+        assert_eq!(again.text, None);
+    }
+
     #[test]
     fn what_is_no_task_is_passed_over() {
         let text = r#"{"plan_id": "p", "tasks": [1, null, {}, {"id": 2}, [{"id": "a"}], {"id": "b"}]}"#;
         assert_eq!(with(text, &running()), None);
         assert_eq!(with(r#"{"plan_id": "p", "tasks": {"a": 1}}"#, &running()), None);
+    }
+
+    /// Would not end if any step looked back over the line or the list.
+    #[rstest]
+    #[case::lines("\n  ")]
+    #[case::one_line("")]
+    fn a_hundred_thousand_tasks_are_linear(#[case] gap: &str) {
+        let tasks: Vec<_> = (0..100_000).map(|number| format!("{gap}\"t{number}\": {{}}")).collect();
+        let text = format!("{{{gap}\"plan_id\": \"p\",{gap}\"tasks\": {{{}}}}}", tasks.join(","));
+        let statuses: Statuses = (0..100_000).map(|number| (format!("t{number}"), running())).collect();
+        let new = spliced(&text, "p", &statuses, Some(&text)).expect("writable").text.expect("written");
+        assert_eq!(new.matches("\"running\"").count(), 100_000);
+        assert_eq!(spliced(&new, "p", &statuses, Some(&text)), Ok(Spliced { text: None, unseen: false }));
     }
 
     #[test]
@@ -779,12 +709,16 @@ mod tests {
         }
     }
 
+    fn id_of<'a>(task: &Task<'a>) -> Option<Cow<'a, str>> {
+        task.id(&task.value.members().collect::<Vec<_>>()).expect("one")
+    }
+
     fn block_of(tree: &Tree<'_>, id: &str) -> TaskStatus {
         let tasks = tree.root().get(TASKS).expect("there");
-        let task = tasks_of(tasks).find(|task| task.id().expect("one").as_deref() == Some(id)).expect("there");
+        let task = tasks_of(tasks).find(|task| id_of(task).as_deref() == Some(id)).expect("there");
         let ours: Vec<_> = task
-            .members
-            .iter()
+            .value
+            .members()
             .filter(|member| TaskStatus::FIELDS.contains(&&*member.key))
             .map(|member| format!("\"{}\":{}", member.key, member.value.raw()))
             .collect();
@@ -817,7 +751,7 @@ mod tests {
             let plan_id = tree.root().get(PLAN_ID).and_then(Value::as_str);
             prop_assert_eq!(plan_id.as_deref(), Some("p"));
             let tasks = tree.root().get(TASKS).expect("there");
-            for id in tasks_of(tasks).filter_map(|task| task.id().ok()?) {
+            for id in tasks_of(tasks).filter_map(|task| id_of(&task)) {
                 if let Some(status) = statuses.get(&*id) {
                     prop_assert_eq!(&block_of(&tree, &id), status, "{}", new);
                 }
@@ -828,12 +762,81 @@ mod tests {
         }
 
         #[test]
+        fn blocks_come_and_go_and_the_rest_stays(
+            text in laid_out(),
+            add in prop::collection::btree_set(0..9u8, 0..4),
+            drop in prop::collection::btree_set(0..6u8, 0..6),
+        ) {
+            let name = |number: &u8| format!("t{number}");
+            let statuses: Statuses = add.iter().map(|number| (name(number), running())).collect();
+            let add: Vec<_> = add.iter().map(|number| TaskId::new(&name(number)).expect("valid")).collect();
+            let drop: Vec<_> = drop.iter().map(|number| TaskId::new(&name(number)).expect("valid")).collect();
+            let drop: Vec<_> = drop.into_iter().filter(|id| !add.contains(id)).collect();
+            let spliced = |text: &str| {
+                let status_of = |id: &str| statuses.get(id);
+                splice(&json::parse(text).expect("JSON"), &Wanted { plan_id: "p", status_of, seen: None, add: &add, drop: &drop })
+            };
+            let new = spliced(&text).expect("writable").text.unwrap_or_else(|| text.clone());
+            let before = json::parse(&text).expect("JSON");
+            let after = json::parse(&new).map_err(|e| TestCaseError::fail(format!("{e}: {new}")))?;
+            let tasks = |tree: &Tree<'_>| -> Vec<(String, String, bool)> {
+                let all = tasks_of(tree.root().get(TASKS).expect("there"));
+                let all = all.map(|task| {
+                    let members: Vec<_> = task.value.members().collect();
+                    (id_of(&task).expect("one").into_owned(), task.value.raw().to_owned(), task.is_bare(&members))
+                });
+                all.collect()
+            };
+            let (mut expected, found) = (tasks(&before), tasks(&after));
+            expected.retain(|(id, _, is_bare)| !(*is_bare && drop.iter().any(|drop| drop.as_str() == id)));
+            for id in &add {
+                if expected.iter().all(|(there, ..)| there != id.as_str()) {
+                    expected.push((id.to_string(), String::new(), true));
+                }
+            }
+            prop_assert_eq!(expected.len(), found.len(), "{}\n{}", text, new);
+            for (expected, found) in expected.iter().zip(&found) {
+                prop_assert_eq!(&expected.0, &found.0);
+                if let Some(status) = statuses.get(&expected.0) {
+                    prop_assert_eq!(&block_of(&after, &expected.0), status);
+                } else {
+                    prop_assert_eq!(&expected.1, &found.1);
+                }
+            }
+            let has_line_ends = |text: &str| text.contains('\n');
+            prop_assert_eq!(has_line_ends(text.trim_end()) , has_line_ends(new.trim_end()));
+            prop_assert_eq!(spliced(&new), Ok(Spliced { text: None, unseen: false }), "{}", new);
+        }
+
+        #[test]
+        fn a_damaged_file_is_refused_or_stays_json(
+            text in laid_out(),
+            at in any::<prop::sample::Index>(),
+            with in select(vec!["", "{", "}", "]", ",", "\"", ":", "\\", "id", "0", "\"id\":\"t0\",", "{},", "\u{0}"]),
+            drop in any::<bool>(),
+        ) {
+            let chars: Vec<char> = text.chars().collect();
+            let at = at.index(chars.len());
+            let text: String = chars[..at].iter().copied().chain(with.chars()).chain(chars[at + 1..].iter().copied()).collect();
+            let Ok(tree) = json::parse(&text) else { return Ok(()) };
+            let (status, ids) = (running(), ["t0", "t1", "t9"].map(|id| TaskId::new(id).expect("valid")));
+            let (add, drop) = if drop { ([].as_slice(), ids.as_slice()) } else { (ids.as_slice(), [].as_slice()) };
+            let wanted = Wanted { plan_id: "p", status_of: |_: &str| Some(&status), seen: None, add, drop };
+            if let Ok(Spliced { text: Some(new), .. }) = splice(&tree, &wanted) {
+                let new = json::parse(&new).map_err(|e| TestCaseError::fail(format!("{e}: {new}")))?;
+                prop_assert_eq!(splice(&new, &wanted), Ok(Spliced { text: None, unseen: false }));
+            }
+        }
+
+        #[test]
         fn our_fields_are_those_of_the_status(status in any_status()) {
             let mut text = String::new();
             for field in fields(&status) {
                 if let Some(value) = field.value {
                     text.push(if text.is_empty() { '{' } else { ',' });
-                    write_member(field.name, &value, ":", &mut text);
+                    write_text(field.name, &mut text);
+                    text.push(':');
+                    value.write(&mut text);
                 }
             }
             prop_assert_eq!(text + "}", serde_json::to_string(&status).expect("plain data"));

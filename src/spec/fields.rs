@@ -32,10 +32,10 @@ pub struct Settings {
     pub image: Option<String>,
     /// Program and arguments; no shell. `{{prompt}}`, `{{prompt_file}}`, `{{task_id}}` and `{{branch}}` are replaced.
     /// Absent: the image's own.
-    #[schemars(length(min = 1), example = ["make", "test"])]
+    #[schemars(length(min = 1), example = schema::example_command())]
     pub command: Option<Vec<String>>,
     /// Variables with plain values; never for secrets.
-    #[schemars(example = BTreeMap::from([("CI", "1")]))]
+    #[schemars(example = schema::example_env())]
     pub env: Option<BTreeMap<String, String>>,
     /// Secrets to hand over. Values are read at launch, never from this file.
     pub secrets: Option<Vec<SecretSpec>>,
@@ -77,7 +77,7 @@ pub struct Settings {
     #[schemars(extend("default" = "commit"))]
     pub leftovers: Option<Leftovers>,
     /// Program and arguments that are run over the result after exit 0; not 0: the task has failed.
-    #[schemars(length(min = 1), example = ["make", "test"])]
+    #[schemars(length(min = 1), example = schema::example_command())]
     pub verify: Option<Vec<String>>,
     /// What exit 0 without a commit means: `ok` or `fail`.
     #[schemars(extend("default" = "ok"))]
@@ -181,6 +181,10 @@ pub(crate) struct TaskFields {
     pub(crate) published: Published,
     /// Whether it holds nothing but an id and our fields: the block that keeps the status of a task of the YAML spec.
     pub(crate) status_only: bool,
+    /// Whether it is kept as the record of what ran, though nothing asks for it any more.
+    pub(crate) is_record: bool,
+    /// Whether an error was told while it was read, so that what is missing may only seem so.
+    pub(crate) at_fault: bool,
 }
 
 /// A profile of `agents`.
@@ -200,8 +204,13 @@ pub(crate) struct PlanFields {
     pub(crate) runtime: Option<(RuntimeKind, Span)>,
     pub(crate) agents: BTreeMap<String, ProfileFields>,
     pub(crate) defaults: Settings,
+    pub(crate) defaults_place: Option<Place>,
     pub(crate) secrets: Vec<SecretSpec>,
     pub(crate) tasks: Vec<TaskFields>,
+    /// Whether the field is there at all.
+    pub(crate) has_tasks: bool,
+    /// The same of what tasks take their settings from.
+    pub(crate) at_fault: bool,
     /// Texts that were meant as ids and are told to be none.
     pub(crate) refused: HashSet<Box<str>>,
 }

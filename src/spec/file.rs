@@ -1,5 +1,6 @@
 //! Reads a whole file into [`PlanFields`].
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::agents;
@@ -21,14 +22,19 @@ pub(crate) fn read(reader: &mut Reader, tree: &Tree<'_>) -> PlanFields {
     let mut plan = PlanFields::default();
     reader.duplicate_keys(tree);
     let root = tree.root();
+    if root.kind() == Kind::Null && reader.origin() == Origin::Spec {
+        // Nothing but comments.
+        return plan;
+    }
     if root.kind() != Kind::Object {
+        plan.has_tasks = true;
         reader.wrong_type(root, "an object with `tasks`");
         return plan;
     }
-    let mut has_tasks = false;
     for member in root.members() {
         let value = member.value;
-        has_tasks |= member.key == "tasks";
+        let errors = reader.errors;
+        plan.has_tasks |= member.key == "tasks";
         if value.kind() == Kind::Null && member.key != "tasks" {
             continue;
         }
@@ -54,6 +60,7 @@ pub(crate) fn read(reader: &mut Reader, tree: &Tree<'_>) -> PlanFields {
             "runtime" => plan.runtime = reader.word(value, &["docker", "process"]).map(|kind| (kind, span)),
             "agents" => agents(reader, value, &mut plan),
             "defaults" => {
+                plan.defaults_place = Some(reader.place(member.key_span));
                 if let Some(members) = reader.object(value, "an object") {
                     plan.defaults = settings_of(reader, members, "defaults");
                 }
@@ -62,14 +69,7 @@ pub(crate) fn read(reader: &mut Reader, tree: &Tree<'_>) -> PlanFields {
             "tasks" => tasks(reader, value, &mut plan),
             _ => reader.unknown_field("the plan", &member, PLAN_FIELDS),
         }
-    }
-    // The YAML spec may hold nothing but settings.
-    if !has_tasks && reader.origin() == Origin::Plan {
-        let place = reader.place(Span { start: root.span().start, end: root.span().start + 1 });
-        reader.report(
-            Diagnostic::new(Code::MissingField, place, "a plan needs `tasks`")
-                .help("a list of objects with an `id`, or an object keyed by id"),
-        );
+        plan.at_fault |= reader.errors > errors && member.key != "tasks";
     }
     plan
 }
@@ -155,15 +155,19 @@ fn mend_id(text: &str) -> Option<String> {
     TaskId::new(mended).ok().map(|id| id.to_string())
 }
 
-fn tasks(reader: &mut Reader, value: Value<'_>, plan: &mut PlanFields) {
-    let mut seen: HashMap<String, usize> = HashMap::new();
+/// Without regard to case; most ids need no copy.
+fn folded(text: Cow<'_, str>) -> Cow<'_, str> {
+    if text.bytes().any(|b| b.is_ascii_uppercase()) { Cow::Owned(text.to_ascii_lowercase()) } else { text }
+}
+
+fn tasks<'a>(reader: &mut Reader, value: Value<'a>, plan: &mut PlanFields) {
+    let mut seen: HashMap<Cow<'_, str>, usize> = HashMap::new();
     let mut refused = Vec::new();
-    let mut add = |reader: &mut Reader, task: Option<TaskFields>, keyed: bool| {
-        let Some(task) = task else { return };
-        let lower = task.id.as_str().to_ascii_lowercase();
-        match seen.get(&lower) {
+    let mut add = |reader: &mut Reader, task: Option<TaskFields>, text: Option<Cow<'a, str>>, keyed: bool| {
+        let (Some(task), Some(text)) = (task, text) else { return };
+        match seen.get(&text) {
             None => {
-                seen.insert(lower, plan.tasks.len());
+                seen.insert(text, plan.tasks.len());
                 plan.tasks.push(task);
             }
             Some(&first) => {
@@ -189,13 +193,13 @@ fn tasks(reader: &mut Reader, value: Value<'_>, plan: &mut PlanFields) {
         Kind::Array => {
             for element in value.elements() {
                 let task = task(reader, element, None, &mut refused);
-                add(reader, task, false);
+                add(reader, task, element.get("id").and_then(Value::as_str).map(folded), false);
             }
         }
         Kind::Object => {
             for member in value.members() {
                 let task = task(reader, member.value, Some((&member.key, member.key_span)), &mut refused);
-                add(reader, task, true);
+                add(reader, task, Some(folded(member.key)), true);
             }
         }
         _ => reader.wrong_type(value, "a list of tasks or an object keyed by id"),
@@ -223,6 +227,7 @@ fn task(
     let mut published = Published::default();
     let mut has_status = false;
     let mut has_other = false;
+    let errors = reader.errors;
     for member in value.members() {
         let inner = member.value;
         let name = member.key.as_ref();
@@ -242,8 +247,8 @@ fn task(
         }
         match name {
             "title" => title = reader.text(inner).map(Into::into),
-            "description" => description = reader.plain(inner),
-            "prompt" => prompt = reader.plain(inner),
+            "description" => description = reader.plain(inner).filter(|text| !text.trim().is_empty()),
+            "prompt" => prompt = reader.plain(inner).filter(|text| !text.trim().is_empty()),
             "dependencies" | "depends_on" => {
                 if let Some(first) = dependencies_at.replace(member.key_span) {
                     let message = "`dependencies` and `depends_on` are two names of the same field";
@@ -290,7 +295,22 @@ fn task(
         return None;
     };
     let status_only = has_status && !has_other;
-    Some(TaskFields { id, place, title, description, prompt, dependencies, settings, published, status_only })
+    let ran = published.attempt > 0 || !matches!(published.status, None | Some(Status::Pending | Status::Blocked));
+    let is_record = status_only && ran;
+    let at_fault = reader.errors > errors;
+    Some(TaskFields {
+        id,
+        place,
+        title,
+        description,
+        prompt,
+        dependencies,
+        settings,
+        published,
+        status_only,
+        is_record,
+        at_fault,
+    })
 }
 
 fn dependencies(reader: &mut Reader, value: Value<'_>) -> Option<Vec<(Box<str>, Place)>> {
@@ -356,6 +376,6 @@ fn status_field(reader: &mut Reader, member: &Member<'_>, published: &mut Publis
 }
 
 /// Names of all profiles that a task may ask for.
-pub(crate) fn agent_names<'p>(plan: &'p PlanFields) -> impl Iterator<Item = &'p str> {
+pub(crate) fn agent_names(plan: &PlanFields) -> impl Iterator<Item = &str> {
     agents::BUILT_IN.into_iter().chain(plan.agents.keys().map(String::as_str))
 }

@@ -45,6 +45,21 @@ impl Settings {
         }
     }
 
+    /// Names of the fields that both give, with different values.
+    pub(crate) fn differing(&self, other: &Self) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        macro_rules! compare {
+            ($($field:ident)+) => { $(
+                if self.$field.is_some() && other.$field.is_some() && self.$field != other.$field {
+                    names.push(stringify!($field));
+                }
+            )+ };
+        }
+        compare!(agent image command env secrets resources mounts network user timeout stale_after silent_after retries);
+        compare!(retry_backoff retry_mode priority base leftovers verify empty rate_limit git_access);
+        names
+    }
+
     /// Adds secrets whose variable is not named yet.
     pub(crate) fn add_secrets(&mut self, under: &[SecretSpec]) {
         if under.is_empty() {

@@ -5,6 +5,7 @@
 
 pub mod agents;
 mod codes;
+mod cycles;
 mod diagnostic;
 pub mod digest;
 pub mod fields;
@@ -12,19 +13,22 @@ mod file;
 mod graph;
 mod id;
 pub mod json;
+mod kinds;
 mod layers;
+mod merge;
 mod model;
-
-mod terms;
-
 mod read;
 mod reader;
 mod resolve;
 pub mod schema;
 mod settings;
+pub mod starter;
+pub mod syntax;
+mod terms;
 pub mod text;
 pub mod tree;
 mod values;
+pub mod yaml;
 
 pub use codes::Code;
 pub use diagnostic::{Diagnostic, Label, Origin, Patch, Place, Severity};
@@ -36,6 +40,7 @@ pub use model::{
     RateLimit, RateLimitScope, Resources, RetryBackoff, RetryMode, RuntimeKind, SecretHandOver, SecretSpec, SpecDigest,
     TaskSet, TaskSpec, User,
 };
-pub use read::{Accepted, ReadOptions, Refused, read};
+pub use read::{Accepted, ReadOptions, Refused, read, read_both};
 pub use terms::Terms;
 pub use values::TEMPLATES;
+pub(crate) use values::duration;

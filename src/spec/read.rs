@@ -1,21 +1,31 @@
 //! The entry: bytes in, validated set or faults out.
 
+use std::collections::BTreeSet;
+
 use super::codes::Code;
-use super::diagnostic::{Diagnostic, Origin, Place, Severity};
+use super::diagnostic::{Diagnostic, Origin, Place};
 use super::fields::PlanFields;
 use super::file;
-use super::json::{self, SyntaxError, SyntaxErrorKind};
+use super::id::TaskId;
+use super::json;
+use super::merge;
 use super::model::{RuntimeKind, TaskSet};
 use super::reader::Reader;
 use super::resolve;
+use super::syntax::{SyntaxError, SyntaxErrorKind};
 use super::text::Span;
+use super::tree::Tree;
+use super::values;
+use super::yaml;
 use crate::status::Published;
 
 /// What bears on a reading beside the files.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ReadOptions {
+pub struct ReadOptions<'a> {
     /// Where attempts run, where a flag says so; it stands over the file.
     pub runtime: Option<RuntimeKind>,
+    /// Tasks that the journal knows to have been started: the YAML spec cannot drop them.
+    pub started: Option<&'a BTreeSet<TaskId>>,
 }
 
 /// A plan that is accepted.
@@ -25,6 +35,8 @@ pub struct Accepted {
     pub tasks: TaskSet,
     /// What each task's block says of `status` and `attempt`; in the order of `tasks`.
     pub published: Vec<Published>,
+    /// Tasks whose blocks in the plan file are left over, as the YAML spec no longer names them.
+    pub dropped: Vec<TaskId>,
     /// What was probably not meant.
     pub warnings: Vec<Diagnostic>,
     /// Values of variables, which reports hide.
@@ -34,7 +46,7 @@ pub struct Accepted {
 /// A plan that is not accepted: nothing of it may be acted on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refused {
-    /// Errors and warnings in the order of the file; at least one error.
+    /// Errors and warnings in the order of the files; at least one error.
     pub diagnostics: Vec<Diagnostic>,
     /// How many more there are, beyond what anyone reads.
     pub untold: usize,
@@ -48,37 +60,95 @@ pub struct Refused {
 ///
 /// # Errors
 /// Every fault that was found.
-pub fn read(bytes: &[u8], options: ReadOptions) -> Result<Accepted, Refused> {
-    let mut reader = Reader::new(Origin::Plan);
-    match parse(&mut reader, bytes) {
-        Ok(plan) => finish(reader, plan, options),
-        Err(may_be_partial) => Err(refuse(reader, may_be_partial)),
-    }
+pub fn read(bytes: &[u8], options: ReadOptions<'_>) -> Result<Accepted, Refused> {
+    read_both(Some(bytes), None, options)
 }
 
-/// Reads the fields of a plan file; `Err` says whether it may be half written.
-fn parse(reader: &mut Reader, bytes: &[u8]) -> Result<PlanFields, bool> {
-    match json::decode(bytes).and_then(json::parse) {
+/// Reads a plan file, a YAML spec, or both merged. With neither the set is empty.
+///
+/// # Errors
+/// Every fault that was found in either.
+pub fn read_both(plan: Option<&[u8]>, spec: Option<&[u8]>, options: ReadOptions<'_>) -> Result<Accepted, Refused> {
+    let mut reader = Reader::new(Origin::Plan);
+    let below = plan.map(|bytes| parse(&mut reader, bytes, json::parse));
+    reader.switch(Origin::Spec);
+    let over = spec.map(|bytes| parse(&mut reader, bytes, yaml::parse));
+    // What is half written bears the blame for what seems to be missing, so it alone is told.
+    let partial = [&below, &over].into_iter().flatten().filter_map(|r| r.as_ref().err()).copied().reduce(|a, b| a && b);
+    if let Some(may_be_partial) = partial {
+        return Err(refuse(reader, may_be_partial));
+    }
+    let mut dropped = Vec::new();
+    let both = below.is_some() && over.is_some();
+    let (below, over) = (below.and_then(Result::ok).unwrap_or_default(), over.and_then(Result::ok));
+    let fields = match over {
+        Some(over) if both => {
+            let none = BTreeSet::new();
+            merge::merge(&mut reader, below, over, options.started.unwrap_or(&none), &mut dropped)
+        }
+        Some(over) => over,
+        None => below,
+    };
+    if !fields.has_tasks && (plan.is_some() || spec.is_some()) {
+        let origin = if plan.is_some() { Origin::Plan } else { Origin::Spec };
+        let place = Place { origin, span: Span::default() };
+        reader.report(
+            Diagnostic::new(Code::MissingField, place, "a plan needs `tasks`")
+                .help("a list of objects with an `id`, or an object keyed by id"),
+        );
+    }
+    finish(reader, fields, dropped, options)
+}
+
+/// Reads the fields of one file; `Err` says whether it may be half written.
+fn parse<'t>(
+    reader: &mut Reader,
+    bytes: &'t [u8],
+    parse: impl FnOnce(&'t str) -> Result<Tree<'t>, SyntaxError>,
+) -> Result<PlanFields, bool> {
+    match json::decode(bytes).and_then(parse) {
         Ok(tree) => Ok(file::read(reader, &tree)),
         Err(error) => {
             let may_be_partial = error.kind.may_be_partial();
             let diagnostic = syntax(reader.origin(), &error);
             reader.report(diagnostic);
+            hide_secrets(reader, bytes, error.span);
             Err(may_be_partial)
         }
     }
 }
 
-fn finish(mut reader: Reader, plan: PlanFields, options: ReadOptions) -> Result<Accepted, Refused> {
+/// Where there is no tree that says what is the value of a variable, names must do: what stands behind one that looks
+/// like a secret is hidden around the fault.
+fn hide_secrets(reader: &mut Reader, bytes: &[u8], fault: Span) {
+    const AROUND: usize = 4096;
+    let from = fault.range().start.saturating_sub(AROUND).min(bytes.len());
+    let to = fault.range().end.saturating_add(AROUND).min(bytes.len());
+    let pair = r#"([A-Za-z_][A-Za-z0-9_]*)["']?\s*:\s*("(?:[^"\\\n]|\\.)*"?|'[^'\n]*'?|[^\s,{}\[\]"']+)"#;
+    let pair = regex::bytes::Regex::new(pair).expect("BUG: a pattern of ours");
+    for found in pair.captures_iter(&bytes[from..to]) {
+        let (Some(name), Some(value)) = (found.get(1), found.get(2)) else { continue };
+        if std::str::from_utf8(name.as_bytes()).is_ok_and(values::looks_secret) {
+            let place = reader.place(Span::new(from + value.start(), from + value.end()));
+            reader.sensitive.push(place);
+        }
+    }
+}
+
+fn finish(
+    mut reader: Reader,
+    plan: PlanFields,
+    dropped: Vec<TaskId>,
+    options: ReadOptions<'_>,
+) -> Result<Accepted, Refused> {
     let published = plan.tasks.iter().map(|task| task.published).collect();
     let tasks = resolve::resolve(&mut reader, plan, options.runtime);
-    let errors = reader.untold > 0 || reader.diagnostics.iter().any(|d| d.severity() == Severity::Error);
-    if errors {
+    if reader.errors > 0 {
         return Err(refuse(reader, false));
     }
     reader.finish();
     sort(&mut reader.diagnostics);
-    Ok(Accepted { tasks, published, warnings: reader.diagnostics, sensitive: reader.sensitive })
+    Ok(Accepted { tasks, published, dropped, warnings: reader.diagnostics, sensitive: reader.sensitive })
 }
 
 fn refuse(mut reader: Reader, may_be_partial: bool) -> Refused {
@@ -112,18 +182,23 @@ fn syntax(origin: Origin, error: &SyntaxError) -> Diagnostic {
         K::TooDeep => with(Code::TooDeep),
         K::TrailingComma => with(Code::Syntax).label("remove it").patch(place, ""),
         K::Comment => with(Code::Syntax).help("the YAML form, `agent-tasks.yaml`, may hold comments"),
+        K::Yaml(_) => with(Code::YamlSyntax),
+        K::YamlFeature(_) => with(Code::YamlFeature),
+        K::YamlBudget => with(Code::YamlBudget),
         K::Syntax(message) => {
-            let help = match message.as_str() {
-                "key must be a string" => Some("a key stands in double quotes"),
-                "expected value" => {
-                    Some("a value is a text in double quotes, a number, true, false, null, `[…]` or `{…}`")
-                }
-                "trailing characters" => Some("the file ends with the bracket that it began with"),
-                "expected `,` or `}`" | "expected `,` or `]`" => Some("a comma stands between two items"),
-                "expected `:`" => Some("a colon stands between a key and its value"),
-                _ => None,
+            let (words, help) = match message.as_str() {
+                "key must be a string" => ("a key is a text in double quotes", None),
+                "expected value" => (
+                    "a value is expected here",
+                    Some("a text in double quotes, a number, true, false, null, a list or an object"),
+                ),
+                "trailing characters" => ("the file goes on after its last bracket", None),
+                "expected `,` or `}`" => ("`,` or `}` is expected here", Some("a comma stands between two members")),
+                "expected `,` or `]`" => ("`,` or `]` is expected here", Some("a comma stands between two items")),
+                "expected `:`" => ("`:` is expected between a key and its value", None),
+                other => (other, None),
             };
-            let diagnostic = with(Code::Syntax);
+            let diagnostic = Diagnostic::new(Code::Syntax, place, words);
             match help {
                 Some(help) => diagnostic.help(help),
                 None => diagnostic,
@@ -258,7 +333,7 @@ mod tests {
     fn a_shell_task_needs_an_image_only_in_containers() {
         let text = r#"{"tasks": [{"id": "a", "agent": "shell", "command": ["true"]}]}"#;
         assert_eq!(codes(text), pairs(&[("E0029", "\"a\"")]));
-        let process = ReadOptions { runtime: Some(RuntimeKind::Process) };
+        let process = ReadOptions { runtime: Some(RuntimeKind::Process), ..ReadOptions::default() };
         assert!(read(text.as_bytes(), process).is_ok());
         assert!(read(text.replace("{\"id", "{\"image\": \"alpine\", \"id").as_bytes(), ReadOptions::default()).is_ok());
     }
@@ -277,5 +352,70 @@ mod tests {
             assert_ne!(base, digest(other), "{other}");
         }
         assert_eq!(digest(r#""prompt": "p", "timeout": "60m""#), digest(r#""prompt": "p", "timeout": "PT1H""#));
+    }
+
+    fn both(plan: &str, spec: &str) -> Result<Accepted, Refused> {
+        read_both(Some(plan.as_bytes()), Some(spec.as_bytes()), ReadOptions::default())
+    }
+
+    #[test]
+    fn the_yaml_stands_over_the_plan_file_and_differences_are_told() {
+        let plan = r#"{"max_concurrent": 2, "tasks": [
+            {"id": "only-json", "prompt": "p", "status": "completed", "attempt": 1},
+            {"id": "both", "prompt": "old", "timeout": "1h", "retries": 1, "status": "failed", "attempt": 3}
+        ]}"#;
+        let spec = "max_concurrent: 4\ntasks:\n  both:\n    prompt: new\n    retries: 1\n  fresh:\n    prompt: p\n    dependencies: [both, only-json]\n";
+        let Accepted { tasks, published, dropped, warnings, .. } = both(plan, spec).expect("accepted");
+        let ids: Vec<&str> = tasks.tasks.iter().map(|t| t.id.as_str()).collect();
+        assert_eq!(ids, ["both", "fresh", "only-json"]);
+        assert_eq!(tasks.max_concurrent.get(), 4);
+        assert_eq!(tasks.tasks[0].prompt.as_deref(), Some("new"));
+        assert_eq!(tasks.tasks[0].attempt.timeout, Some(Duration::from_hours(1)));
+        assert_eq!(published[0], Published { status: Some(Status::Failed), attempt: 3 });
+        assert_eq!(published[1], Published::default());
+        assert_eq!(dropped, []);
+        let messages: Vec<&str> = warnings.iter().map(|w| w.message.as_str()).collect();
+        assert_eq!(
+            messages,
+            [
+                "the two files give different values of `max_concurrent`",
+                "the two files give different values in the task `both`: `prompt`",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_task_that_the_yaml_stops_naming_is_dropped_while_never_started() {
+        let plan = r#"{"tasks": [
+            {"id": "waiting", "status": "pending", "reason": "WaitingForSlot"},
+            {"id": "ran", "status": "completed", "attempt": 1},
+            {"id": "launching", "status": "pending"},
+            {"id": "own", "prompt": "of the plan file", "status": "pending"}
+        ]}"#;
+        let started = BTreeSet::from([TaskId::new("launching").expect("valid")]);
+        let options = ReadOptions { started: Some(&started), ..ReadOptions::default() };
+        let spec = b"tasks: {}\n";
+        let accepted = read_both(Some(plan.as_bytes()), Some(spec), options).expect("accepted");
+        let ids: Vec<&str> = accepted.tasks.tasks.iter().map(|t| t.id.as_str()).collect();
+        assert_eq!(ids, ["ran", "launching", "own"]);
+        assert_eq!(accepted.published.len(), 3);
+        assert_eq!(accepted.dropped.iter().map(TaskId::as_str).collect::<Vec<_>>(), ["waiting"]);
+    }
+
+    #[test]
+    fn a_half_written_file_is_worth_another_look_and_a_wrong_one_is_not() {
+        let partial = |plan: &str| read(plan.as_bytes(), ReadOptions::default()).expect_err("refused").may_be_partial;
+        assert!(partial("") && partial("{\"tasks\": [{\"id\": \"a"));
+        assert!(!partial("{\"tasks\": [,]}") && !partial("{\"tasks\": [{}]}"));
+        assert!(both("", "a: [").is_err_and(|r| !r.may_be_partial && r.diagnostics.len() == 2));
+    }
+
+    #[test]
+    fn a_spec_alone_is_a_plan() {
+        let spec = b"tasks:\n- id: a\n  prompt: p\n  suspend: 1\n";
+        let accepted = read_both(None, Some(spec), ReadOptions::default()).expect("accepted");
+        assert_eq!(accepted.tasks.tasks.len(), 1);
+        assert!(read_both(None, Some(b"project: x\n"), ReadOptions::default()).is_err());
+        assert!(read_both(Some(b"{\"tasks\": []}"), Some(b"# nothing\n"), ReadOptions::default()).is_ok());
     }
 }

@@ -85,10 +85,7 @@ impl LineIndex {
 
     /// Line and column of an offset; a byte order mark at the start is not counted.
     pub fn position(&self, text: &str, offset: usize) -> Position {
-        let mut offset = offset.min(text.len());
-        while !text.is_char_boundary(offset) {
-            offset -= 1;
-        }
+        let offset = text.floor_char_boundary(offset);
         let line = self.line(offset);
         let before = &text[self.starts[line] as usize..offset];
         let column = before.chars().filter(|&c| c != BOM).count() + 1;

@@ -1,11 +1,15 @@
 //! A parsed file as a flat tape of nodes with spans: small (16 bytes a node), in order, duplicates visible.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::text::Span;
 
 /// The deepest nesting that is read.
 pub const MAX_DEPTH: usize = 64;
+
+/// How many nodes aliases of YAML may be copied to.
+pub const MAX_COPIED_NODES: usize = 1_000_000;
 
 /// What a value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -224,6 +228,29 @@ impl<'t> Builder<'t> {
         self.open.len()
     }
 
+    /// The index of the next node.
+    pub(crate) fn next_node(&self) -> u32 {
+        u32::try_from(self.tree.nodes.len()).expect("BUG: more nodes than bytes")
+    }
+
+    /// The subtree at a node, if it is closed.
+    pub(crate) fn subtree(&self, at: u32) -> Option<Range<u32>> {
+        let value = Value { tree: &self.tree, at };
+        (!self.open.contains(&at)).then(|| at..value.next())
+    }
+
+    /// Copies a closed subtree to the end.
+    pub(crate) fn copy(&mut self, nodes: Range<u32>) {
+        let shift = self.next_node() - nodes.start;
+        for at in nodes {
+            let mut node = self.tree.nodes[at as usize];
+            if node.shape != Shape::Owned {
+                node.next += shift;
+            }
+            self.tree.nodes.push(node);
+        }
+    }
+
     fn push(&mut self, shape: Shape, start: usize, end: usize, next: Option<usize>) {
         let span = Span::new(start, end);
         let next = next.unwrap_or(self.tree.nodes.len() + 1);
@@ -249,7 +276,6 @@ impl<'t> Builder<'t> {
     }
 
     /// Text that is not simply a part of the file.
-    #[expect(dead_code, reason = "YAML's scalars come next")]
     pub(crate) fn owned(&mut self, text: &str, start: usize, end: usize) {
         let index = self.tree.owned.len();
         self.tree.owned.push(text.into());

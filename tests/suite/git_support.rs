@@ -11,7 +11,7 @@ use orchestrate::spec::{Leftovers, TaskId};
 
 /// A repository with one commit on `main`.
 pub(crate) struct Fixture {
-    _dir: tempfile::TempDir,
+    pub(crate) _dir: tempfile::TempDir,
     pub(crate) root: PathBuf,
     pub(crate) repo: GixRepository,
 }

@@ -10,8 +10,10 @@ use bollard::models::{
 
 use crate::runtime::{Bind, CreateRequest};
 
-/// `HOME` inside the container unless the request's environment sets one.
-pub const HOME: &str = "/home/agent";
+/// `HOME` inside the container unless the request's environment sets one. A folder that no image has: runc gives a tmpfs
+/// the mode of the folder that it covers, whatever it was told, and `/home/agent` of an image may be closed to all but a
+/// user whom only its `passwd` knows.
+pub const HOME: &str = "/home/orchestrate";
 
 /// Why no body can be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -189,7 +191,7 @@ mod tests {
     #[test]
     fn a_mount_takes_the_place_of_a_tmpfs() {
         let mut request = request();
-        request.mounts = ["/tmp", "/home/agent/"]
+        request.mounts = ["/tmp", "/home/orchestrate/"]
             .map(|target| Bind { source: "/x".into(), target: target.to_owned(), read_only: true })
             .to_vec();
         assert_eq!(tmpfs(&request), HashMap::new());

@@ -70,10 +70,9 @@ fn status(operation: Operation, code: u16, message: &str) -> ErrorKind {
         (Operation::Start, 500) if says(START_TEXTS) => ErrorKind::StartRefused,
         (_, 404) => ErrorKind::NotFound,
         (_, 409) => ErrorKind::Conflict,
-        // The engine is overloaded or asks to come again.
-        (_, 408 | 425 | 429) => ErrorKind::Engine,
+        // The engine failed, is overloaded or asks to come again.
+        (_, 408 | 425 | 429 | 500..) => ErrorKind::Engine,
         (_, 300..=499) => ErrorKind::Invalid,
-        (_, 500..) => ErrorKind::Engine,
         // An answer that HTTP does not know.
         (_, ..300) => ErrorKind::Unknown,
     }

@@ -243,11 +243,13 @@ impl Runtime for DockerRuntime {
     async fn create(&self, request: &CreateRequest) -> Result<String, RuntimeError> {
         let failed = |failure: Failure| failure.into_error(Operation::Create, Some(&request.name));
         check(&request.name).map_err(failed)?;
-        let body =
-            create_body(request, self.cpus().await).map_err(|error| failed(Failure::Request(error.to_string())))?;
+        let body = create_body(request, self.cpus().await)
+            .map(Box::new)
+            .map_err(|error| failed(Failure::Request(error.to_string())))?;
         let options = CreateContainerOptionsBuilder::new().name(&request.name).build();
-        self.call(Operation::Create, Some(&request.name), CHANGE_LIMIT, |docker| async move {
-            docker.create_container(Some(options), body).await
+        self.call(Operation::Create, Some(&request.name), CHANGE_LIMIT, |docker| {
+            // Boxed, since the body is large.
+            Box::pin(async move { docker.create_container(Some(options), *body).await })
         })
         .await
         .map(|answer| answer.id)

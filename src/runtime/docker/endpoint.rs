@@ -148,11 +148,8 @@ struct ContextEndpoint {
 
 fn current_context(directory: &Path) -> Result<Option<String>, RuntimeError> {
     let path = directory.join("config.json");
-    let text = match std::fs::read(&path) {
-        Ok(text) => text,
-        // Not there, or not ours to read: the command line goes on with its defaults too.
-        Err(_) => return Ok(None),
-    };
+    // Not there, or not ours to read: the command line goes on with its defaults too.
+    let Ok(text) = std::fs::read(&path) else { return Ok(None) };
     let config: ClientConfig = serde_json::from_slice(&text)
         .map_err(|error| failed(ErrorKind::Invalid, &path.display().to_string(), error.to_string()))?;
     Ok(config.current_context.filter(|name| !name.is_empty()))
@@ -221,10 +218,12 @@ mod tests {
         assert!(Endpoint::find(&settings).is_ok());
     }
 
+    /// The name that the docker command line gives the folder of a context called `remote`.
+    const REMOTE: &str = "b71199ebd070b36beab7317920c2c2f1d777df8d05e5527d8458fda57cb17a7a";
+
     fn client_dir(host: &str) -> tempfile::TempDir {
         let dir = tempfile::tempdir().expect("temp dir");
-        let digest: String = Sha256::digest(b"remote").iter().map(|byte| format!("{byte:02x}")).collect();
-        let meta = dir.path().join("contexts/meta").join(digest);
+        let meta = dir.path().join("contexts/meta").join(REMOTE);
         std::fs::create_dir_all(&meta).expect("created");
         let text = format!(r#"{{"Name":"remote","Metadata":{{}},"Endpoints":{{"docker":{{"Host":"{host}"}}}}}}"#);
         std::fs::write(meta.join("meta.json"), text).expect("written");
@@ -252,8 +251,7 @@ mod tests {
             ..DockerSettings::default()
         };
         assert_eq!(Endpoint::find(&settings).expect("found"), Endpoint::Tcp("remote:2376".to_owned()));
-        let digest: String = Sha256::digest(b"remote").iter().map(|byte| format!("{byte:02x}")).collect();
-        std::fs::create_dir_all(dir.path().join("contexts/tls").join(digest).join("docker")).expect("created");
+        std::fs::create_dir_all(dir.path().join("contexts/tls").join(REMOTE).join("docker")).expect("created");
         assert_eq!(Endpoint::find(&settings).expect_err("TLS").kind, ErrorKind::Unsupported);
     }
 

@@ -62,25 +62,27 @@ fn chunks(body: Body, frames: Frames) -> BoxStream<'static, Result<LogChunk, Fai
                 return Ok(None);
             }
             let mut out = Vec::new();
-            let result = match state.body.try_next().await? {
-                Some(piece) => state.frames.push(piece, &mut out),
-                None => {
-                    state.ended = true;
-                    state.frames.finish()
-                }
+            let result = if let Some(piece) = state.body.try_next().await? {
+                state.frames.push(piece, &mut out)
+            } else {
+                state.ended = true;
+                state.frames.finish()
             };
             state.ready.extend(out);
-            state.failed = result.err().map(failure);
+            state.failed = result.err().map(Failure::from);
         }
     })
     .boxed()
 }
 
-fn failure(error: FrameError) -> Failure {
-    match error {
-        FrameError::Cut => Failure::Broken(error.to_string()),
-        FrameError::UnknownStream(_) => Failure::Answer(error.to_string()),
-        FrameError::Engine(_) => Failure::Status { code: 500, message: error.to_string() },
+impl From<FrameError> for Failure {
+    fn from(error: FrameError) -> Self {
+        let message = error.to_string();
+        match error {
+            FrameError::Cut => Self::Broken(message),
+            FrameError::UnknownStream(_) => Self::Answer(message),
+            FrameError::Engine(_) => Self::Status { code: 500, message },
+        }
     }
 }
 
