@@ -24,3 +24,4 @@ mod record_files;
 mod record_lock;
 mod record_plan_file;
 mod specs;
+mod transport;

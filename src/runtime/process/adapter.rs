@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -173,7 +174,7 @@ impl ProcessRuntime {
 
     fn program(&self, mode: &str) -> Command {
         let mut command = Command::new(&self.shared.settings.executable);
-        command.as_std_mut().env_clear();
+        command.as_std_mut().env_clear().arg0("orchestrate");
         command.args([HIDDEN, mode]);
         command
     }
@@ -419,6 +420,9 @@ impl Runtime for ProcessRuntime {
             name: "process".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             api_version: PROTOCOL.to_owned(),
+            // There is no engine that could be away: a supervisor needs none of us.
+            started_at: None,
+            live_restore: Some(true),
         })
     }
 

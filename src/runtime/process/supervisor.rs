@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -203,6 +204,7 @@ impl Supervisor {
     fn begin_cell(&self, groups: Groups) -> io::Result<Running> {
         let (ours, theirs) = UnixStream::pair()?;
         let spawned = Command::new("/proc/self/exe")
+            .arg0("orchestrate")
             .args([HIDDEN, mode::CELL])
             .env_clear()
             .stdin(OwnedFd::from(theirs))
