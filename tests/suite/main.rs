@@ -18,6 +18,8 @@ mod git_merge;
 mod git_result;
 mod git_support;
 mod git_worktree;
+mod process_life;
+mod process_support;
 mod record_files;
 mod record_lock;
 mod record_plan_file;
