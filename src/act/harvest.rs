@@ -1,30 +1,22 @@
 //! Takes in the result of an attempt: log, then git, then the journal. Nothing removes a container.
 
-use std::time::Duration;
-
-use futures::StreamExt as _;
 use jiff::Timestamp;
-use tokio::time::timeout;
 
-use super::capture::Capture;
+use super::capture::{LogFailure, capture_log};
 use super::context::Context;
 use super::error::{ActError, one_line};
 use super::job::Job;
 use super::launch::is_isolated;
+use super::redact::Secrets;
+use super::secrets::SecretValue;
 use crate::clock::Moment;
 use crate::git::{BranchResult, CommitId, GitError, ResultRequest};
 use crate::observe::{AttemptKey, ContainerDetail, names};
 use crate::plan::{Ending, Evidence, is_interrupted as interrupted, judge};
-use crate::record::{AttemptEnd, Entry, FileError, TaskRecord};
-use crate::runtime::{ErrorKind, LogOptions, Operation, RuntimeError, RuntimeEvent};
+use crate::record::{AttemptEnd, Entry, TaskRecord};
+use crate::runtime::{LogOptions, RuntimeEvent};
 use crate::spec::{Leftovers, Terms};
 
-/// Bytes kept of a log's beginning.
-const HEAD: usize = 256 << 10;
-/// Bytes kept of a log's end.
-const TAIL: usize = 8 << 20;
-/// How long a log may give nothing before it counts as broken off.
-const LOG_PATIENCE: Duration = Duration::from_secs(30);
 /// How often a log that could not be read is tried again before the result is recorded without it.
 const LOG_RETRIES: u32 = 5;
 /// Exit codes that an engine's or a machine's end leaves.
@@ -62,16 +54,9 @@ pub(super) async fn harvest(context: &Context, job: &Job, events: &mut Vec<Runti
         finished_at: detail.finished_at,
         ..Facts::default()
     };
-    let captured = read_log(context, &detail).await;
-    match captured.error {
-        // What may be had later is waited for, but not for ever: a result is worth more than its log.
-        Some(error) if error.kind.is_transient() && job.failures < LOG_RETRIES => return Err(error.into()),
-        Some(error) => facts.log_error = Some(one_line(&error)),
-        None => {}
-    }
-    if facts.log_error.is_none() || captured.total > 0 {
-        facts.log = Some(save_log(context, &job.key, captured.capture)?);
-    }
+    let log = save_log(context, job, &detail.container.id).await?;
+    facts.log = Some(log.path);
+    facts.log_error = log.error;
     let interrupted = is_interrupted(context, job, &detail).await?;
     let ending = match take_result(context, job).await {
         Ok(result) => {
@@ -158,57 +143,41 @@ async fn is_interrupted(context: &Context, job: &Job, detail: &ContainerDetail) 
         started_at: detail.started_at,
         finished_at: detail.finished_at,
         engine_started_at: engine.started_at,
-        live_restore: engine.live_restore,
+        // Who does not say so is not taken to end what runs.
+        live_restore: engine.live_restore.unwrap_or(true),
         outages: job.outages.iter().map(by_its_clock).collect(),
         rebooted: current.running_since().is_some_and(|since| since.boot_id != now.boot_id),
     }))
 }
 
-/// What an engine gave of a log, and why it is not all.
-struct LogRead {
-    capture: Capture,
-    total: u64,
-    error: Option<RuntimeError>,
+/// The kept log, and why it is not whole.
+struct SavedLog {
+    path: String,
+    error: Option<String>,
 }
 
-/// Reads the log. An engine that has none (driver `none`), lost it or stops amid it is told, not waited for.
-async fn read_log(context: &Context, detail: &ContainerDetail) -> LogRead {
-    let mut read = LogRead { capture: Capture::new(HEAD, TAIL), total: 0, error: None };
-    let mut chunks = context.runtime.logs(&detail.container.id, LogOptions::default());
-    loop {
-        let chunk = match timeout(LOG_PATIENCE, chunks.next()).await {
-            Ok(None) => return read,
-            Ok(Some(chunk)) => chunk,
-            Err(_) => Err(RuntimeError {
-                operation: Operation::Logs,
-                target: Some(detail.container.name.clone()),
-                kind: ErrorKind::Unknown,
-                status: None,
-                message: format!("nothing came for {} s", LOG_PATIENCE.as_secs()),
-            }),
-        };
-        match chunk {
-            Ok(chunk) => {
-                read.total += chunk.bytes.len() as u64;
-                read.capture.push(&chunk.bytes);
-            }
-            Err(error) => {
-                read.error = Some(error);
-                return read;
-            }
+/// Keeps the log beside the prompt, secrets masked. An engine that has none (driver `none`) or lost it is told, not waited
+/// for; what may pass is tried again a few times.
+async fn save_log(context: &Context, job: &Job, container: &str) -> Result<SavedLog, ActError> {
+    let values: Vec<SecretValue> =
+        job.spec.iter().flat_map(|spec| context.secrets.known(&spec.attempt.secrets)).collect();
+    let secrets = Secrets::new(values.iter().map(|value| value.expose().as_bytes()));
+    let log = capture_log(context.runtime.logs(container, LogOptions::default()), &secrets).await;
+    let error = match log.failed {
+        // What may be had later is waited for, but not for ever: a result is worth more than its log.
+        Some(LogFailure::Runtime(error)) if error.kind.is_transient() && job.failures < LOG_RETRIES => {
+            return Err(error.into());
         }
-    }
-}
-
-/// Keeps the log beside the prompt.
-fn save_log(context: &Context, key: &AttemptKey, capture: Capture) -> Result<String, FileError> {
-    let dir = context.attempt_dir(key);
+        Some(failure) => Some(one_line(&failure)),
+        None => None,
+    };
+    let dir = context.attempt_dir(&job.key);
     let path = dir.join("log");
     context.files.create_dir_all(&dir)?;
-    let temp = context.files.write_temp(&dir, "log.tmp-", &capture.finish().bytes, None)?;
+    let temp = context.files.write_temp(&dir, "log.tmp-", &log.captured.bytes, None)?;
     context.files.rename(&temp, &path)?;
     context.files.sync_dir(&dir)?;
-    Ok(context.shown(&path))
+    Ok(SavedLog { path: context.shown(&path), error })
 }
 
 /// Takes in what the attempt left in git; `None` where no worktree was ever recorded for it.

@@ -54,8 +54,7 @@ fn is_final(context: &Context, key: &AttemptKey, detail: &ContainerDetail) -> bo
 
 /// A start that failed: the same container is tried again where it was the engine's doing, else the attempt is over.
 async fn failed(context: &Context, key: &AttemptKey, detail: &ContainerDetail) -> Result<(), ActError> {
-    let error =
-        if detail.error.is_empty() { format!("code {}", detail.exit_code) } else { detail.error.clone() };
+    let error = if detail.error.is_empty() { format!("code {}", detail.exit_code) } else { detail.error.clone() };
     if is_final(context, key, detail) {
         return harvest::end(context, key, &Ending::StartFailed { error }, None).await;
     }

@@ -17,8 +17,11 @@ pub async fn once(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> R
     reconciler.refresh(PARTIAL_PATIENCE).await?;
     reconciler.require_desired()?;
     list(reconciler).await?;
-    if reconciler.wants_another_list() {
-        list(reconciler).await?;
+    // One list proves no absence.
+    for _ in 0..2 {
+        if reconciler.wants_another_list() {
+            list(reconciler).await?;
+        }
     }
     let outdated = Reconciler::outdated(reconciler.context().clone(), reconciler.holds()).await;
     reconciler.release(outdated)?;
@@ -31,8 +34,13 @@ pub async fn once(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> R
         let executor = reconciler.executor();
         let jobs: Vec<_> = plan.actions.into_iter().map(|action| reconciler.begin(action, &tasks)).collect();
         let mut running: FuturesUnordered<_> = jobs.into_iter().map(|job| executor.perform(job)).collect();
+        let mut relist = false;
         while let Some(outcome) = running.next().await {
-            reconciler.finish(outcome)?;
+            relist |= reconciler.finish(outcome)?;
+        }
+        drop(running);
+        if relist {
+            list(reconciler).await?;
         }
     }
     publish(reconciler).await?;

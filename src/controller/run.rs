@@ -177,15 +177,25 @@ impl Loop<'_> {
             let wake = match self.pass().await {
                 Ok(Pass::Wait(wake)) => wake,
                 Ok(Pass::End(end)) => return self.end(end).await,
-                Err(error) if error.is_transient() => {
-                    self.reporter.notice(Level::Warning, &one_line(&error));
-                    self.timers.retry = Some(Instant::now() + TRY_AGAIN);
+                Err(error) => {
+                    self.bear(error)?;
                     None
                 }
-                Err(error) => return Err(error),
             };
-            self.wait(wake).await?;
+            if let Err(error) = self.wait(wake).await {
+                self.bear(error)?;
+            }
         }
+    }
+
+    /// Goes on after what may pass by itself, such as a full disk.
+    fn bear(&mut self, error: RunError) -> Result<(), RunError> {
+        if !error.is_transient() {
+            return Err(error);
+        }
+        self.reporter.notice(Level::Warning, &one_line(&error));
+        self.timers.retry = Some(Instant::now() + TRY_AGAIN);
+        Ok(())
     }
 
     async fn pass(&mut self) -> Result<Pass, RunError> {
@@ -202,6 +212,9 @@ impl Loop<'_> {
             self.unpublished = true;
             let snapshot = self.reconciler.snapshot(Arc::clone(&tasks), plan.clone(), now);
             self.reporter.pass(&snapshot);
+        }
+        if !self.listing && self.timers.list.is_none() && self.reconciler.wants_another_list() {
+            self.timers.list = Some(Instant::now() + LIST_AGAIN);
         }
         if self.unpublished && self.timers.publish.is_none() && !self.publishing {
             self.timers.publish = Some(Instant::now() + GATHER);
@@ -319,15 +332,17 @@ impl Loop<'_> {
         match work {
             Ok(Work::Done(outcome)) => {
                 self.jobs -= 1;
-                self.reconciler.finish(outcome)?;
+                if self.reconciler.finish(outcome)? && self.timers.list.is_none() {
+                    self.timers.list = Some(Instant::now());
+                }
                 self.note_away();
             }
             Ok(Work::Listed(listed)) => {
                 self.listing = false;
                 match self.reconciler.take_list(listed) {
                     Ok(relist) => {
-                        if relist || self.reconciler.wants_another_list() {
-                            self.timers.list = Some(Instant::now() + LIST_AGAIN);
+                        if relist {
+                            self.timers.list = Some(Instant::now());
                         }
                         self.note_back();
                     }

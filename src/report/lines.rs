@@ -174,3 +174,82 @@ fn word(level: Level) -> &'static str {
 fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("BUG: a progress line is plain data")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use super::super::fixture::{busy, now};
+    use super::*;
+    use crate::clock::Now;
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Page {
+        fn take(&self) -> String {
+            let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+            anstream::adapter::strip_str(&String::from_utf8(bytes).expect("text")).to_string()
+        }
+    }
+
+    struct Noon;
+
+    impl Clock for Noon {
+        fn now(&self) -> Now {
+            now(0)
+        }
+    }
+
+    fn reporter(format: LineFormat, least: Level) -> (LineReporter, Page) {
+        let page = Page::default();
+        (LineReporter::new(Box::new(page.clone()), format, least, Arc::new(Noon), "folder"), page)
+    }
+
+    #[test]
+    fn a_change_is_told_once_and_what_only_waits_not_at_all() {
+        let (mut reporter, page) = reporter(LineFormat::Text, Level::Info);
+        let world = busy();
+        reporter.pass(&world.snapshot());
+        let first = page.take();
+        insta::assert_snapshot!(first);
+        reporter.pass(&world.at(400).snapshot());
+        assert_eq!(page.take(), "");
+        reporter.pass(&busy().ended("slow", 1, 0, 500).snapshot());
+        let lines = page.take();
+        assert!(lines.contains("slow  completed") && lines.contains("next  pending"), "{lines}");
+        assert_eq!(lines.lines().count(), 2, "{lines}");
+    }
+
+    #[test]
+    fn json_lines_parse_and_notices_keep_their_level() {
+        let (mut reporter, page) = reporter(LineFormat::Json, Level::Warning);
+        reporter.pass(&busy().snapshot());
+        reporter.notice(Level::Info, "not told");
+        reporter.notice(Level::Error, "the engine\nis away");
+        let text = page.take();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
+        assert!(lines.iter().all(|line| line["level"] != "info"));
+        assert_eq!(lines.last().expect("a line")["message"], "the engine\nis away");
+        assert!(lines.iter().any(|line| line["task"] == "left" && line["status"] == "failed"));
+    }
+
+    #[test]
+    fn a_notice_stays_on_its_line() {
+        let (mut reporter, page) = reporter(LineFormat::Text, Level::Info);
+        reporter.notice(Level::Warning, "a\nb\u{1b}[2J");
+        assert_eq!(page.take(), "2026-03-01T12:00:00Z  warning: a\\nb\\u{1b}[2J\n");
+    }
+}

@@ -1,8 +1,11 @@
 //! What people and programs are told: one view of a pass, and the forms in which it is shown.
 
+mod describe;
 pub mod diagnostics;
 pub mod escape;
 mod events;
+#[cfg(test)]
+mod fixture;
 pub mod graph;
 mod lines;
 mod live;
@@ -13,6 +16,7 @@ pub mod time;
 mod view;
 mod window;
 
+pub use describe::{Description, Link, SpecView};
 pub use events::EventView;
 pub use lines::{LineFormat, LineReporter};
 pub use live::{LiveReporter, Size};

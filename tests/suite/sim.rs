@@ -75,7 +75,7 @@ impl Sim {
     fn new(seed: u64) -> Self {
         let setup = Setup::new(seed);
         let engine = FakeRuntime::new();
-        engine.without_mount_checks();
+        engine.mounts(|_| true);
         engine.come_back(setup.live_restore);
         engine.script(move |key| behaviour(seed, key));
         let repository = FakeRepository::new("/repo");

@@ -5,6 +5,7 @@
 //! never do is noted as a violation. Tests script its faults and play the people who use the same engine.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -172,15 +173,16 @@ struct Subscriber {
     queue: VecDeque<RuntimeEvent>,
 }
 
+type MountExists = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
 type Script = Arc<dyn Fn(&AttemptKey) -> Behaviour + Send + Sync>;
 type Answer = Result<String, RuntimeError>;
 
 struct State {
     epoch: (Instant, Timestamp),
     up: bool,
+    started_at: Timestamp,
     live_restore: bool,
-    started_at: Instant,
-    checks_mounts: bool,
+    mount_exists: MountExists,
     /// Containers that are gone.
     graves: Vec<Seen>,
     script: Script,
@@ -208,12 +210,13 @@ impl FakeRuntime {
     /// An engine with one image, whose tasks end well at once.
     pub fn new() -> Self {
         let image = ImageInfo { id: "sha256:fake".to_owned(), user: String::new() };
+        let epoch = Timestamp::from_second(1_800_000_000).expect("in range");
         let state = State {
-            epoch: (Instant::now(), Timestamp::from_second(1_800_000_000).expect("in range")),
+            epoch: (Instant::now(), epoch),
             up: true,
+            started_at: epoch,
             live_restore: false,
-            started_at: Instant::now(),
-            checks_mounts: true,
+            mount_exists: Arc::new(Path::exists),
             graves: Vec::new(),
             script: Arc::new(|_| Behaviour::default()),
             images: BTreeMap::from([("orchestrate-test:latest".to_owned(), image)]),
@@ -233,6 +236,11 @@ impl FakeRuntime {
     /// Decides what attempts do from now on.
     pub fn script(&self, script: impl Fn(&AttemptKey) -> Behaviour + Send + Sync + 'static) {
         self.lock().script = Arc::new(script);
+    }
+
+    /// Decides which mount sources are there; without it, those of the real file system.
+    pub fn mounts(&self, exists: impl Fn(&Path) -> bool + Send + Sync + 'static) {
+        self.lock().mount_exists = Arc::new(exists);
     }
 
     /// An image appears.
@@ -264,20 +272,20 @@ impl FakeRuntime {
         self.changed.notify_waiters();
     }
 
-    /// The engine is back. Without live-restore it has asked everything that ran to end.
+    /// The engine was started anew. Without live-restore it has asked everything that ran to end.
     pub fn come_back(&self, live_restore: bool) {
         let mut state = self.settled();
-        state.live_restore = live_restore;
         if !live_restore {
             for id in state.ids(ContainerState::is_live) {
                 state.ask_to_end(&id, EndedBy::Engine);
             }
         }
-        state.started_at = Instant::now();
         state.up = true;
+        state.live_restore = live_restore;
+        state.started_at = state.wall(Instant::now());
     }
 
-    /// The socket answers again; the engine was never gone.
+    /// The engine can be reached again, and was there all the time.
     pub fn reconnect(&self) {
         self.settled().up = true;
     }
@@ -305,11 +313,6 @@ impl FakeRuntime {
             container.ends_at = None;
             container.frozen = None;
         }
-    }
-
-    /// Mounts need not exist on the machine that the test runs on.
-    pub fn without_mount_checks(&self) {
-        self.lock().checks_mounts = false;
     }
 
     /// Whatever is on its way arrives within so long: the caller died or gave up.
@@ -575,7 +578,7 @@ impl State {
             Some(_) => return refused(ErrorKind::ImageMissing, "no such image"),
             None => return refused(ErrorKind::Invalid, "a container needs an image"),
         }
-        if let Some(mount) = request.mounts.iter().find(|mount| self.checks_mounts && !mount.source.exists()) {
+        if let Some(mount) = request.mounts.iter().find(|mount| !(self.mount_exists)(&mount.source)) {
             let message = format!("bind source path does not exist: {}", mount.source.display());
             return refused(ErrorKind::Invalid, &message);
         }
@@ -841,8 +844,8 @@ impl Runtime for FakeRuntime {
             version: "1".to_owned(),
             api_version: "1.41".to_owned(),
             time: Some(state.wall(Instant::now())),
-            started_at: Some(state.wall(state.started_at)),
-            live_restore: state.live_restore,
+            started_at: Some(state.started_at),
+            live_restore: Some(state.live_restore),
         })
         .await
     }

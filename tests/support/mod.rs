@@ -1,4 +1,4 @@
-//! What several test modules share: fakes of everything outside, a private real engine.
+//! What several test modules share: fakes that are stricter than the real things, and a private real engine.
 #![expect(dead_code, reason = "each test uses its part")]
 #![expect(unreachable_pub, reason = "a test binary has no outside")]
 
@@ -7,4 +7,5 @@ pub mod fake_clock;
 pub mod fake_files;
 pub mod fake_repository;
 pub mod fake_runtime;
+pub mod project;
 pub mod world;

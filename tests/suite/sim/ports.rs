@@ -436,6 +436,10 @@ impl Files for SimFiles {
         self.call(Op::Rename, || self.inner.rename(from, to))
     }
 
+    fn link_new(&self, from: &Path, to: &Path) -> Result<bool, FileError> {
+        self.inner.link_new(from, to)
+    }
+
     fn sync_dir(&self, dir: &Path) -> Result<(), FileError> {
         self.call(Op::SyncDir, || self.inner.sync_dir(dir))
     }
