@@ -312,6 +312,11 @@ impl Reconciler {
             && journal.ledger().live().any(|(key, attempt)| attempt.start_intent.is_some() && missing(&key))
     }
 
+    /// Whether any attempt is being made or runs, as far as the journal knows.
+    pub(super) fn has_live(&self) -> bool {
+        self.context.journal().ledger().live().next().is_some()
+    }
+
     /// Whether the runtime is away, and why.
     pub(super) fn unavailable(&self) -> Option<&str> {
         self.observer.observed().unavailable.as_deref()

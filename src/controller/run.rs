@@ -107,6 +107,8 @@ struct Loop<'a> {
     timers: Timers,
     listing: bool,
     checking: bool,
+    /// Since the last change, no hold was found to be outdated.
+    checked: bool,
     publishing: bool,
     jobs: usize,
     statuses: Vec<TaskStatus>,
@@ -159,6 +161,7 @@ pub async fn run(
         timers,
         listing: false,
         checking: false,
+        checked: false,
         publishing: false,
         jobs: 0,
         statuses: Vec::new(),
@@ -210,6 +213,7 @@ impl Loop<'_> {
         if self.statuses != plan.tasks {
             self.statuses.clone_from(&plan.tasks);
             self.unpublished = true;
+            self.checked = false;
             let snapshot = self.reconciler.snapshot(Arc::clone(&tasks), plan.clone(), now);
             self.reporter.pass(&snapshot);
         }
@@ -253,7 +257,9 @@ impl Loop<'_> {
         if self.timers.holds <= now {
             self.timers.holds = now + LOOK_AT_HOLDS;
             let holds = self.reconciler.holds();
-            if !holds.is_empty() && !self.checking && self.reconciler.unavailable().is_none() {
+            if holds.is_empty() {
+                self.checked = true;
+            } else if !self.checking && self.reconciler.unavailable().is_none() {
                 self.checking = true;
                 let context = Arc::clone(self.reconciler.context());
                 self.work.spawn(async move { Work::Checked(Reconciler::outdated(context, holds).await) });
@@ -351,6 +357,7 @@ impl Loop<'_> {
             }
             Ok(Work::Checked(outdated)) => {
                 self.checking = false;
+                self.checked = outdated.is_empty();
                 self.reconciler.release(outdated)?;
             }
             Ok(Work::Published(publishing, result)) => {
@@ -417,7 +424,7 @@ impl Loop<'_> {
         }
     }
 
-    fn ended(&self, tasks: &TaskSet, plan: &Plan) -> Option<RunEnd> {
+    fn ended(&mut self, tasks: &TaskSet, plan: &Plan) -> Option<RunEnd> {
         let now = Instant::now();
         if let Some(stop) = self.timers.stop {
             return (self.jobs == 0 || stop <= now).then_some(RunEnd::Stopped);
@@ -428,16 +435,22 @@ impl Loop<'_> {
         if !self.options.until_done || self.jobs > 0 || !self.reconciler.is_desired_valid() {
             return None;
         }
-        if plan.tasks.iter().all(|status| status.status == Status::Completed) {
+        let looking =
+            self.listing || self.checking || self.timers.list.is_some() || self.reconciler.unavailable().is_some();
+        // What a task left that the file no longer names is taken in before we go, where the runtime answers.
+        let untaken = looking && self.timers.away.is_none() && self.reconciler.has_live();
+        if plan.tasks.iter().all(|status| status.status == Status::Completed) && !untaken {
             return Some(RunEnd::AllCompleted);
         }
         if let Some(since) = self.timers.away {
             let why = self.reconciler.unavailable().unwrap_or_default().to_owned();
             return (since + self.options.stall_timeout <= now).then_some(RunEnd::Stalled { why });
         }
-        let looking =
-            self.listing || self.checking || self.timers.list.is_some() || self.reconciler.unavailable().is_some();
         if looking || plan.can_move {
+            return None;
+        }
+        if !self.checked {
+            self.timers.holds = now;
             return None;
         }
         let waits = plan.tasks.iter().any(|status| status.reason == Some(Reason::Suspended));

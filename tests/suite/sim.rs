@@ -63,7 +63,7 @@ struct Core {
     at: (Instant, u32),
     failures: Vec<String>,
     current: Option<(Process, Wakeups, Instant)>,
-    outage: Option<Instant>,
+    outage: Option<(Instant, u32)>,
     count: u32,
 }
 
@@ -223,12 +223,17 @@ impl Sim {
     }
 
     fn note_outage(&self) {
-        lock(&self.core).outage = Some(Instant::now());
+        let mut core = lock(&self.core);
+        core.outage = core.current.as_ref().map(|(process, ..)| (Instant::now(), process.files.pid()));
     }
 
-    /// Whether the process of now saw the engine's last stop in good order.
+    /// Whether the process of now saw the engine's last stop in good order, and for long enough before.
     fn saw_the_outage(&self) -> bool {
-        false
+        let core = lock(&self.core);
+        let Some((at, pid)) = core.outage else { return false };
+        core.current.as_ref().is_some_and(|(process, _, since)| {
+            process.files.pid() == pid && *since + Duration::from_secs(5) < at && self.setup.style == Style::Run
+        })
     }
 }
 
@@ -411,14 +416,15 @@ fn run_seed(seed: u64) -> Outcome {
 }
 
 fn report(seed: u64, result: &Outcome) -> String {
-    let from = result.trace.len().saturating_sub(60);
+    let wrong = result.trace.iter().position(|line| line.contains("WRONG")).unwrap_or(result.trace.len());
+    let from = wrong.saturating_sub(60);
     let setup = Setup::new(seed);
     format!(
         "seed {seed} ({:?}, {:?}, {:?})\n{}\n  {}",
         setup.style,
         setup.kinds,
         setup.deeds,
-        result.trace[from..].join("\n"),
+        result.trace[from..result.trace.len().min(wrong + 2)].join("\n"),
         result.failures.join("\n  ")
     )
 }

@@ -180,6 +180,8 @@ type Answer = Result<String, RuntimeError>;
 struct State {
     epoch: (Instant, Timestamp),
     up: bool,
+    /// The machine lost its power, and the engine was not started since.
+    powerless: bool,
     started_at: Timestamp,
     live_restore: bool,
     mount_exists: MountExists,
@@ -214,6 +216,7 @@ impl FakeRuntime {
         let state = State {
             epoch: (Instant::now(), epoch),
             up: true,
+            powerless: false,
             started_at: epoch,
             live_restore: false,
             mount_exists: Arc::new(Path::exists),
@@ -275,7 +278,7 @@ impl FakeRuntime {
     /// The engine was started anew. Without live-restore it has asked everything that ran to end.
     pub fn come_back(&self, live_restore: bool) {
         let mut state = self.settled();
-        if !live_restore {
+        if std::mem::take(&mut state.powerless) || !live_restore {
             for id in state.ids(ContainerState::is_live) {
                 state.ask_to_end(&id, EndedBy::Engine);
             }
@@ -307,6 +310,7 @@ impl FakeRuntime {
         self.go_away();
         let mut state = self.settled();
         state.pending.clear();
+        state.powerless = true;
         for id in state.ids(ContainerState::is_live) {
             let container = state.containers.get_mut(&id).expect("just listed");
             container.behaviour.on_term = Some(255);

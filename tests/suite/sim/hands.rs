@@ -232,6 +232,14 @@ fn edit(sim: &Sim, deed: Deed) {
             let old = task["id"].clone();
             let new: Value = format!("r{count}").into();
             task["id"] = new.clone();
+            let mut guard = sim.people();
+            let people = &mut *guard;
+            for asked in [&mut people.retried, &mut people.cancelled] {
+                if asked.contains(old.as_str().unwrap_or_default()) {
+                    asked.insert(new.as_str().unwrap_or_default().to_owned());
+                }
+            }
+            drop(guard);
             for task in tasks(plan) {
                 for id in task["dependencies"].as_array_mut().into_iter().flatten().filter(|id| **id == old) {
                     *id = new.clone();

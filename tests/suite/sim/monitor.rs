@@ -139,6 +139,9 @@ fn judge_end(
         Reason::CancelledByRequest if end.exit_code.is_none() && ran && seen.iter().any(|seen| !seen.removed) => {
             wrong.push(format!("I5: {key} is recorded as never run and ran"));
         }
+        // Right after an engine was killed, an end by itself looks like one by its shutting down; and what a person killed
+        // while nobody looked, before an engine's restart, looks like its doing.
+        Reason::Interrupted if sim.did(Deed::EngineKilled) || human => {}
         Reason::Interrupted if !seen.iter().any(|seen| seen.ended_by == Some(EndedBy::Engine)) => {
             wrong.push(format!("{key} is recorded as interrupted, the engine has {seen:?}"));
         }
@@ -199,10 +202,14 @@ pub(super) fn judge_engine(sim: &Sim) -> Vec<String> {
 /// What must be so when everything has come to rest.
 pub(super) fn judge_rest(sim: &Sim, monitor: &Monitor, now: &Now) -> Vec<String> {
     let mut wrong = sim.repository.violations();
+    let named = sim.people().plans.last().map(dependencies).unwrap_or_default();
     for seen in sim.engine.seen() {
         let get = |name: &str| seen.labels.get(name).cloned().unwrap_or_default();
         let Ok(task) = orchestrate::spec::TaskId::new(&get(label::TASK)) else { continue };
         let key = AttemptKey { task, attempt: get(label::ATTEMPT).parse().unwrap_or(0) };
+        if seen.state.is_live() && !named.contains_key(key.task.as_str()) {
+            continue;
+        }
         if seen.starts > seen.human_starts && !monitor.ended.contains(&key) {
             wrong.push(format!("I5: {key} ran and its end is not recorded"));
         }
