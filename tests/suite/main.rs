@@ -5,6 +5,7 @@
 mod support;
 
 mod architecture;
+mod cli;
 mod conformance;
 mod decision_table;
 mod diagnostics;
