@@ -203,6 +203,9 @@ impl Loop<'_> {
             let snapshot = self.reconciler.snapshot(Arc::clone(&tasks), plan.clone(), now);
             self.reporter.pass(&snapshot);
         }
+        if !self.listing && self.timers.list.is_none() && self.reconciler.wants_another_list() {
+            self.timers.list = Some(Instant::now() + LIST_AGAIN);
+        }
         if self.unpublished && self.timers.publish.is_none() && !self.publishing {
             self.timers.publish = Some(Instant::now() + GATHER);
         }
@@ -320,8 +323,8 @@ impl Loop<'_> {
                 self.listing = false;
                 match self.reconciler.take_list(listed) {
                     Ok(relist) => {
-                        if relist || self.reconciler.wants_another_list() {
-                            self.timers.list = Some(Instant::now() + LIST_AGAIN);
+                        if relist {
+                            self.timers.list = Some(Instant::now());
                         }
                         self.note_back();
                     }

@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::contract::GitError;
+use super::contract::{GitError, RepositoryLayout};
 use super::open::io;
 
 /// In every admin folder that we made; git leaves files that it does not know alone.
@@ -142,11 +142,11 @@ impl Admin {
     }
 
     /// Where a branch is checked out beside `but`.
-    pub(super) fn holder(common_dir: &Path, branch: &str, but: &Path) -> Result<Option<PathBuf>, GitError> {
-        if Self::holds(common_dir, branch) {
-            return Ok(Some(common_dir.parent().unwrap_or(common_dir).to_owned()));
+    pub(super) fn holder(layout: &RepositoryLayout, branch: &str, but: &Path) -> Result<Option<PathBuf>, GitError> {
+        if Self::holds(&layout.common_dir, branch) {
+            return Ok(Some(layout.root.clone()));
         }
-        for admin in Self::all(common_dir)? {
+        for admin in Self::all(&layout.common_dir)? {
             let worktree = admin.worktree().unwrap_or_else(|| admin.dir.clone());
             if worktree != but && Self::holds(&admin.dir, branch) {
                 return Ok(Some(worktree));

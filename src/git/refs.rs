@@ -1,13 +1,17 @@
 //! Reading and moving refs: direct ones only, by compare-and-swap, with a reflog.
 
 use std::path::Path;
+use std::time::Duration;
 
 use gix::refs::transaction::{Change, LogChange, PreviousValue, RefEdit, RefLog};
 use gix::refs::{FullName, Target};
 
 use super::contract::{CommitId, GitError};
-use super::identity;
 use super::open::{commit_id, failed, io, object_id};
+use super::{admin, identity};
+
+/// Nobody holds a ref's lock for so long.
+const STALE_LOCK: Duration = Duration::from_secs(2);
 
 /// What a ref name leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,9 +69,14 @@ pub(super) fn write(
         },
     };
     let time = identity::now_as_git();
-    repo.edit_references_as([edit], Some(identity::signature(&time)))
-        .map_err(|error| failed(format!("move `{full_ref}`"), error))?;
-    sync(&repo.common_dir().join(full_ref))
+    let path = repo.common_dir().join(full_ref);
+    if repo.edit_references_as([edit.clone()], Some(identity::signature(&time))).is_err() {
+        // Perhaps one of us was killed while it held the lock.
+        clear_stale_lock(repo.common_dir(), &path)?;
+        repo.edit_references_as([edit], Some(identity::signature(&time)))
+            .map_err(|error| failed(format!("move `{full_ref}`"), error))?;
+    }
+    sync(&path)
 }
 
 /// Points a ref of ours at a commit, whatever it was; nothing is written where it is so already.
@@ -156,6 +165,21 @@ pub(super) fn tip(repo: &gix::Repository, full_ref: &str) -> Result<Option<Commi
 
 fn full_name(full_ref: &str) -> Result<FullName, GitError> {
     FullName::try_from(full_ref).map_err(|_| GitError::UnknownRevision(full_ref.to_owned()))
+}
+
+/// Removes a ref's lock that nobody can still hold: git holds one for milliseconds. Ages are told by the file system's own
+/// clock.
+fn clear_stale_lock(common_dir: &Path, path: &Path) -> Result<(), GitError> {
+    let mut lock = path.as_os_str().to_owned();
+    lock.push(".lock");
+    let lock = Path::new(&lock);
+    let Ok(made) = lock.symlink_metadata().and_then(|meta| meta.modified()) else { return Ok(()) };
+    let folder = common_dir.join("orchestrate").join("tmp");
+    std::fs::create_dir_all(&folder).map_err(io("make", &folder))?;
+    let probe = folder.join("clock");
+    std::fs::write(&probe, b"").map_err(io("write", &probe))?;
+    let now = probe.metadata().and_then(|meta| meta.modified()).map_err(io("look at", &probe))?;
+    if now.duration_since(made).is_ok_and(|age| age > STALE_LOCK) { admin::remove_file(lock) } else { Ok(()) }
 }
 
 /// Neither git nor gix makes a loose ref durable before others rely on it.

@@ -2,6 +2,7 @@
 
 mod contract;
 pub mod docker;
+pub mod process;
 
 pub use contract::{
     Bind, CreateRequest, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions, LogStream, Operation, Runtime,

@@ -313,6 +313,17 @@ async fn a_merge_of_a_dependency_and_work_on_another_branch_come_along() {
 }
 
 #[tokio::test]
+async fn branches_that_are_not_taken_are_named() {
+    if !can_isolate() {
+        return;
+    }
+    let attempt = Attempt::new(GitAccess::Isolated).await;
+    attempt.must("git branch same; git switch -q -c aside/x && git commit -q --allow-empty -m aside && git switch -q agent/a && echo x >> readme.md && git stash -q");
+    let taken = attempt.take().await.expect("taken");
+    assert_eq!(taken.notes, ["left in the private git directory, not taken: refs/heads/aside/x, refs/stash"]);
+}
+
+#[tokio::test]
 async fn an_agent_that_looked_at_an_older_commit_reverts_nothing() {
     if !can_isolate() {
         return;
@@ -355,7 +366,7 @@ async fn repositories_that_borrow_objects_and_odd_paths_work() {
         return;
     }
     let origin = Fixture::new();
-    let fixture = Fixture::named("with space, comma:colon");
+    let fixture = Fixture::named("with space, comma:colon\nand more");
     let borrowing = fixture.root.join("clone");
     fixture.git(&["clone", "-q", "--shared", origin.root.to_str().expect("text"), borrowing.to_str().expect("text")]);
     git(&borrowing, &["commit-graph", "write", "--reachable"]);

@@ -5,6 +5,7 @@
 //! never do is noted as a violation. Tests script its faults and play the people who use the same engine.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -130,12 +131,16 @@ struct Subscriber {
     queue: VecDeque<RuntimeEvent>,
 }
 
+type MountExists = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
 type Script = Arc<dyn Fn(&AttemptKey) -> Behaviour + Send + Sync>;
 type Answer = Result<String, RuntimeError>;
 
 struct State {
     epoch: (Instant, Timestamp),
     up: bool,
+    started_at: Timestamp,
+    live_restore: bool,
+    mount_exists: MountExists,
     script: Script,
     images: BTreeMap<String, ImageInfo>,
     containers: BTreeMap<String, Container>,
@@ -161,9 +166,13 @@ impl FakeRuntime {
     /// An engine with one image, whose tasks end well at once.
     pub fn new() -> Self {
         let image = ImageInfo { id: "sha256:fake".to_owned(), user: String::new() };
+        let epoch = Timestamp::from_second(1_800_000_000).expect("in range");
         let state = State {
-            epoch: (Instant::now(), Timestamp::from_second(1_800_000_000).expect("in range")),
+            epoch: (Instant::now(), epoch),
             up: true,
+            started_at: epoch,
+            live_restore: false,
+            mount_exists: Arc::new(Path::exists),
             script: Arc::new(|_| Behaviour::default()),
             images: BTreeMap::from([("orchestrate-test:latest".to_owned(), image)]),
             containers: BTreeMap::new(),
@@ -182,6 +191,11 @@ impl FakeRuntime {
     /// Decides what attempts do from now on.
     pub fn script(&self, script: impl Fn(&AttemptKey) -> Behaviour + Send + Sync + 'static) {
         self.lock().script = Arc::new(script);
+    }
+
+    /// Decides which mount sources are there; without it, those of the real file system.
+    pub fn mounts(&self, exists: impl Fn(&Path) -> bool + Send + Sync + 'static) {
+        self.lock().mount_exists = Arc::new(exists);
     }
 
     /// An image appears.
@@ -213,7 +227,7 @@ impl FakeRuntime {
         self.changed.notify_waiters();
     }
 
-    /// The engine is back. Without live-restore it has asked everything that ran to end.
+    /// The engine was started anew. Without live-restore it has asked everything that ran to end.
     pub fn come_back(&self, live_restore: bool) {
         let mut state = self.settled();
         if !live_restore {
@@ -222,6 +236,13 @@ impl FakeRuntime {
             }
         }
         state.up = true;
+        state.live_restore = live_restore;
+        state.started_at = state.wall(Instant::now());
+    }
+
+    /// The engine can be reached again, and was there all the time.
+    pub fn reconnect(&self) {
+        self.settled().up = true;
     }
 
     /// A person removes a container, running or not.
@@ -456,7 +477,7 @@ impl State {
             Some(_) => return refused(ErrorKind::ImageMissing, "no such image"),
             None => return refused(ErrorKind::Invalid, "a container needs an image"),
         }
-        if let Some(mount) = request.mounts.iter().find(|mount| !mount.source.exists()) {
+        if let Some(mount) = request.mounts.iter().find(|mount| !(self.mount_exists)(&mount.source)) {
             let message = format!("bind source path does not exist: {}", mount.source.display());
             return refused(ErrorKind::Invalid, &message);
         }
@@ -676,10 +697,12 @@ impl Runtime for FakeRuntime {
     }
 
     async fn probe(&self) -> Result<EngineInfo, RuntimeError> {
-        self.read(Operation::Probe, |_| EngineInfo {
+        self.read(Operation::Probe, |state| EngineInfo {
             name: "Fake".to_owned(),
             version: "1".to_owned(),
             api_version: "1.41".to_owned(),
+            started_at: Some(state.started_at),
+            live_restore: Some(state.live_restore),
         })
         .await
     }

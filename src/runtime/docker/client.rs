@@ -65,6 +65,11 @@ impl DockerRuntime {
         Self { shared: Arc::new(Shared { endpoint, host, client: OnceCell::new(), cpus: OnceCell::new() }) }
     }
 
+    /// Where the engine is.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.shared.endpoint
+    }
+
     /// The client, its API version agreed on with the engine.
     async fn client(&self) -> Result<Docker, Failure> {
         let connect = || async {
@@ -170,17 +175,18 @@ impl Runtime for DockerRuntime {
     async fn probe(&self) -> Result<EngineInfo, RuntimeError> {
         let answer = self
             .call(Operation::Probe, Some(&self.shared.host), READ_LIMIT, |docker| async move {
-                let agreed = docker.client_version();
-                Ok((docker.version().await?, agreed))
+                Ok((docker.client_version(), docker.version().await?, docker.info().await?))
             })
             .await?;
-        let (version, agreed) = answer;
+        let (agreed, version, info) = answer;
         let components = version.components.unwrap_or_default();
         let podman = components.iter().any(|component| component.name.to_ascii_lowercase().contains("podman"));
         Ok(EngineInfo {
             name: if podman { "Podman" } else { "Docker" }.to_owned(),
             version: version.version.unwrap_or_default(),
             api_version: format!("{}.{}", agreed.major_version, agreed.minor_version),
+            started_at: self.shared.endpoint.engine_started(),
+            live_restore: info.live_restore_enabled,
         })
     }
 
