@@ -402,7 +402,7 @@ mod tests {
     #[test]
     fn ages_come_from_the_monotonic_clock_while_it_runs_and_stale_is_a_flag() {
         let mut snapshot = busy().snapshot();
-        snapshot.now.wall -= std::time::Duration::from_secs(86_400);
+        snapshot.now.wall -= std::time::Duration::from_hours(24);
         let view = View::of(&snapshot, "folder");
         assert_eq!((task(&view, "slow").seconds, task(&view, "slow").stale), (Some(302), true));
         assert_eq!((task(&view, "right").seconds, task(&view, "right").stale), (Some(232), false));
