@@ -360,7 +360,8 @@ fn next(snapshot: &Snapshot, summary: &Summary) -> Vec<String> {
     if snapshot.tasks.suspend && summary.pending > 0 {
         next.push("the plan is suspended; `orchestrate resume` lets it go on".to_owned());
     }
-    if let Some(wake) = snapshot.plan.wake {
+    // While agents work, what the clock changes is a flag at most.
+    if let Some(wake) = snapshot.plan.wake.filter(|_| summary.running == 0) {
         next.push(format!("something changes by itself in {}", time::age(wake)));
     }
     if summary.running > 0 && snapshot.plan.actions.is_empty() {
