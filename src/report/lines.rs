@@ -152,9 +152,11 @@ fn text(view: &View, task: &TaskView) -> String {
     line
 }
 
-/// What need not be told when it is first seen: it waits for its turn.
+/// What need not be told when it is first seen: it waits for its turn or for others, or was so before we came.
 fn is_dull(task: &TaskView) -> bool {
-    matches!(task.reason, Some(Reason::WaitingForDependencies | Reason::WaitingForSlot))
+    let waits = [Reason::WaitingForDependencies, Reason::WaitingForSlot, Reason::DependencyFailed];
+    matches!(task.status, Status::Completed | Status::Cancelled)
+        || task.reason.is_some_and(|reason| waits.contains(&reason))
 }
 
 fn level_of(task: &TaskView) -> Level {
