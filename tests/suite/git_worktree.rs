@@ -88,6 +88,10 @@ async fn asking_again_changes_nothing_and_keeps_work() {
 #[case::stale_lock_after_the_end("touch .git/worktrees/a/index.lock")]
 #[case::no_link("rm .worktrees/a/.git")]
 #[case::registration_lost("rm -rf .git/worktrees/a")]
+#[case::empty_files_after_a_power_cut(
+    "cd .git/worktrees/a; : > gitdir; : > HEAD; : > commondir; : > orchestrate; printf initializing > locked; rm -f index"
+)]
+#[case::empty_registration(": > .git/worktrees/a/gitdir")]
 #[case::leftover_staging(
     "rm -rf .git/worktrees/a .worktrees/a; mkdir -p .git/orchestrate/tmp/a; touch .git/orchestrate/tmp/a/HEAD"
 )]
@@ -579,8 +583,10 @@ async fn inner_filters() {
     // A git without that filter stores what is there.
     fixture.git(&["add", "-A"]);
     fixture.git(&["commit", "-q", "-m", "filtered"]);
+    write(&home, ".config/git/ignore", "*.mine\n");
     let base = fixture.head();
     let made = fixture.ensure("a").await;
+    write(&made.path, "ignored.mine", "");
     let content = std::fs::read_to_string(made.path.join("a.up")).expect("read");
     assert_eq!(content, if present { "stored\n" } else { "STORED\n" });
     let taken = fixture.take("a", &base, Leftovers::Commit).await.expect("taken");
