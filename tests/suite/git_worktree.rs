@@ -626,7 +626,7 @@ async fn a_ref_lock_of_the_killed_is_cleared_and_one_in_use_is_not() {
     assert!(fixture.repo.ensure_worktree(&fixture.request("a")).await.is_err_and(|error| error.is_transient()));
     let held = std::fs::File::options().write(true).open(&lock).expect("open");
     let made = held.metadata().and_then(|meta| meta.modified()).expect("a time");
-    held.set_modified(made - std::time::Duration::from_secs(60)).expect("set");
+    held.set_modified(made - std::time::Duration::from_mins(1)).expect("set");
     fixture.ensure("a").await;
     assert!(!lock.exists());
 }
