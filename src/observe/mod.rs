@@ -6,4 +6,4 @@ mod observer;
 
 pub use names::{AttemptKey, InstanceId};
 pub use observed::{ContainerDetail, ContainerState, Observed, ObservedContainer};
-pub use observer::Observer;
+pub use observer::{Applied, Observer};

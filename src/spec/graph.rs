@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::cycles;
 use super::id::TaskId;
 
 /// Index of a task in its set's order.
@@ -114,7 +115,8 @@ impl Graph {
         let mut graph = Self { by_id, dependencies, dependents, order: Vec::new(), chain: Vec::new() };
         graph.sort(rows.len());
         if graph.order.len() < rows.len() {
-            faults.extend(graph.cycles(rows.len()).into_iter().map(GraphFault::Cycle));
+            let found = cycles::cycles(rows.len(), |task| graph.dependencies.row(task));
+            faults.extend(found.into_iter().map(GraphFault::Cycle));
         }
         if !faults.is_empty() {
             return Err(faults);
@@ -149,63 +151,6 @@ impl Graph {
             let longest = self.dependents.row(task).iter().map(|d| self.chain[d.index()] + 1).max();
             self.chain[task.index()] = longest.unwrap_or(0);
         }
-    }
-
-    /// One shortest cycle through the first task (in file order) of each knot that a breadth-first search finds.
-    fn cycles(&self, count: usize) -> Vec<Vec<TaskIx>> {
-        let mut sorted = vec![false; count];
-        for task in &self.order {
-            sorted[task.index()] = true;
-        }
-        let mut reported = vec![false; count];
-        let mut cycles = Vec::new();
-        let mut parent: Vec<Option<TaskIx>> = vec![None; count];
-        for start in (0..count).map(TaskIx::new) {
-            if sorted[start.index()] || reported[start.index()] {
-                continue;
-            }
-            let mut queue = vec![start];
-            let mut seen = vec![start];
-            let mut next = 0;
-            let mut found = None;
-            'search: while next < queue.len() {
-                let task = queue[next];
-                next += 1;
-                for &on in self.dependencies.row(task) {
-                    if on == start {
-                        found = Some(task);
-                        break 'search;
-                    }
-                    if !sorted[on.index()] && !reported[on.index()] && parent[on.index()].is_none() {
-                        parent[on.index()] = Some(task);
-                        queue.push(on);
-                        seen.push(on);
-                    }
-                }
-            }
-            if let Some(last) = found {
-                let mut path = vec![last];
-                let mut at = last;
-                while at != start {
-                    let Some(up) = parent[at.index()] else { break };
-                    path.push(up);
-                    at = up;
-                }
-                path.reverse();
-                cycles.push(path);
-                // The rest of a knot would be reported again from each of its tasks.
-                for task in &seen {
-                    reported[task.index()] = true;
-                }
-            } else {
-                // Only leads into a knot; what it saw may still hold a cycle that starts elsewhere.
-                reported[start.index()] = true;
-            }
-            for task in seen {
-                parent[task.index()] = None;
-            }
-        }
-        cycles
     }
 
     /// Finds a task by its exact id.

@@ -1,6 +1,7 @@
 //! The validated desired state: what people ask for, after defaults and profiles are applied.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -63,9 +64,9 @@ pub struct TaskSpec {
     pub prompt: Option<String>,
     /// Tasks that must be completed first, without repetition, in the file's order.
     pub dependencies: Vec<TaskId>,
-    /// How an attempt of it is run.
-    pub attempt: AttemptSpec,
-    /// Identifies all of the above; see [`super::digest`].
+    /// How an attempt of it is run; shared by the tasks that ask for the same.
+    pub attempt: Arc<AttemptSpec>,
+    /// Identifies what is asked: all of the above but what is for people only; see [`super::digest`].
     pub digest: SpecDigest,
 }
 
@@ -250,6 +251,16 @@ pub enum User {
         /// Numeric group id.
         gid: u32,
     },
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.pad("auto"),
+            Self::Image => f.pad("image"),
+            Self::Ids { uid, gid } => write!(f, "{uid}:{gid}"),
+        }
+    }
 }
 
 /// Pause between attempts: doubles from `initial` up to `max`.

@@ -32,15 +32,13 @@ pub fn request(found: Published, truth: Published) -> Option<Request> {
         return None;
     }
     match (found.status?, truth.status?) {
-        // What waits anyway needs no request; a running attempt is not restarted by a word that may be a rollback.
-        (Status::Pending, Status::Running | Status::Pending) => None,
         (Status::Pending, Status::Completed | Status::Failed | Status::Blocked | Status::Cancelled) => {
             Some(Request::Run)
         }
-        // A result that is in is not called off.
-        (Status::Cancelled, Status::Completed | Status::Failed) => None,
-        (Status::Cancelled, _) => Some(Request::Cancel),
-        (Status::Running | Status::Completed | Status::Failed | Status::Blocked, _) => None,
+        (Status::Cancelled, Status::Pending | Status::Running | Status::Blocked) => Some(Request::Cancel),
+        // What waits anyway needs no request, a running attempt is not restarted by a word that may be a rollback, and a
+        // result that is in is not called off. Only we say that something runs, ended or is blocked.
+        _ => None,
     }
 }
 

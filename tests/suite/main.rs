@@ -1,7 +1,25 @@
-//! One binary for all tests of the library from outside: one link.
+//! All tests from outside of the library in one binary: one link instead of many.
+#![expect(clippy::panic, reason = "how the helpers of tests fail")]
 
+#[path = "../support/mod.rs"]
+mod support;
+
+mod architecture;
+mod conformance;
+mod decision_table;
+mod diagnostics;
+mod docker_container;
+mod docker_main_job;
+mod docker_outage;
+mod fake_runtime;
+mod fuzz_corpus;
 mod git_isolated;
 mod git_merge;
 mod git_result;
 mod git_support;
 mod git_worktree;
+mod record_files;
+mod record_lock;
+mod record_plan_file;
+mod specs;
+mod transport;

@@ -1,0 +1,168 @@
+//! Takes in the result of an attempt: log, then git, then the journal. Nothing removes a container.
+
+use jiff::Timestamp;
+
+use super::capture::{LogFailure, capture_log};
+use super::context::Context;
+use super::error::{ActError, one_line};
+use super::job::Job;
+use super::launch::is_isolated;
+use super::redact::Secrets;
+use super::secrets::SecretValue;
+use crate::git::{BranchResult, CommitId, GitError, ResultRequest};
+use crate::observe::{AttemptKey, names};
+use crate::plan::{Ending, judge};
+use crate::record::{AttemptEnd, Entry, TaskRecord};
+use crate::runtime::{ErrorKind, LogOptions, RuntimeEvent};
+use crate::spec::{Leftovers, Terms};
+
+/// What the end of an attempt adds beside the verdict.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    exit_code: Option<i64>,
+    oom_killed: bool,
+    head: Option<CommitId>,
+    started_at: Option<Timestamp>,
+    finished_at: Option<Timestamp>,
+    log: Option<String>,
+    log_error: Option<String>,
+    notes: Vec<String>,
+}
+
+/// Takes in the result of a container that ended.
+pub(super) async fn harvest(context: &Context, job: &Job, events: &mut Vec<RuntimeEvent>) -> Result<(), ActError> {
+    let Some(seen) = &job.container else { return Ok(()) };
+    let Some(detail) = context.runtime.inspect(&context.instance(), &seen.id).await? else {
+        events.push(RuntimeEvent::Removed(seen.clone()));
+        return Ok(());
+    };
+    if detail.container.state.is_live() {
+        // Somebody started it again; the result is what its next end gives.
+        events.push(RuntimeEvent::Started(detail.container));
+        return Ok(());
+    }
+    let mut facts = Facts {
+        exit_code: Some(detail.exit_code),
+        oom_killed: detail.oom_killed,
+        started_at: detail.started_at,
+        finished_at: detail.finished_at,
+        ..Facts::default()
+    };
+    let log = save_log(context, job, &detail.container.id).await?;
+    facts.log = Some(log.path);
+    facts.log_error = log.error;
+    let ending = match take_result(context, job).await {
+        Ok(result) => {
+            facts.head = Some(result.head);
+            facts.notes = result.notes;
+            Ending::Exited {
+                code: detail.exit_code,
+                oom_killed: detail.oom_killed,
+                interrupted: false,
+                commits: result.commits,
+                had_leftovers: result.had_leftovers,
+            }
+        }
+        Err(Some(GitError::Refused { reason, kept })) => {
+            let kept = kept.map(|kept| format!("; its commits are kept at {kept}")).unwrap_or_default();
+            Ending::Refused { code: detail.exit_code, why: format!("{reason}{kept}") }
+        }
+        // Without a record of its worktree (`None`), the container cannot have been ours to start.
+        Err(None | Some(GitError::WorktreeLost(_))) => Ending::WorktreeLost { code: detail.exit_code },
+        Err(Some(error)) => return Err(error.into()),
+    };
+    finish(context, &job.key, &ending, facts)
+}
+
+/// Records an end that has no container to look at any more, or none that ever ran.
+pub(super) async fn end(
+    context: &Context,
+    key: &AttemptKey,
+    ending: &Ending,
+    job: Option<&Job>,
+) -> Result<(), ActError> {
+    let mut facts = Facts::default();
+    if let Some(job) = job {
+        facts.log_error = Some("the container is gone, and its output with it".to_owned());
+        // Its work is kept where it is; what can be taken in is.
+        facts.head = take_result(context, job).await.ok().map(|result| result.head);
+    }
+    finish(context, key, ending, facts)
+}
+
+fn finish(context: &Context, key: &AttemptKey, ending: &Ending, facts: Facts) -> Result<(), ActError> {
+    let now = context.clock.now();
+    let record = context.known(&key.task);
+    let Some(terms) = record.current.as_ref().map(|current| current.terms.clone()) else { return Ok(()) };
+    let verdict = judge(ending, &terms, &record);
+    let message = std::iter::once(verdict.message).chain(facts.notes).collect::<Vec<_>>().join("; ");
+    let end = AttemptEnd {
+        reason: verdict.reason,
+        message,
+        exit_code: facts.exit_code,
+        oom_killed: facts.oom_killed,
+        head: facts.head,
+        result: verdict.result,
+        started_at: facts.started_at,
+        finished_at: facts.finished_at.unwrap_or(now.wall),
+        log: facts.log,
+        log_error: facts.log_error,
+    };
+    context.record(&Entry::Ended { key: key.clone(), end, next: verdict.next, at: now.moment() })?;
+    Ok(())
+}
+
+/// The kept log, and why it is not whole.
+struct SavedLog {
+    path: String,
+    error: Option<String>,
+}
+
+/// Keeps the log beside the prompt, secrets masked. An engine that has none (driver `none`) or lost it is told, not waited
+/// for; only one that is away is worth another harvest.
+async fn save_log(context: &Context, job: &Job, container: &str) -> Result<SavedLog, ActError> {
+    let values: Vec<SecretValue> =
+        job.spec.iter().flat_map(|spec| context.secrets.known(&spec.attempt.secrets)).collect();
+    let secrets = Secrets::new(values.iter().map(|value| value.expose().as_bytes()));
+    let log = capture_log(context.runtime.logs(container, LogOptions::default()), &secrets).await;
+    let error = match log.failed {
+        Some(LogFailure::Runtime(error)) if error.kind == ErrorKind::Unreachable => return Err(error.into()),
+        Some(failure) => Some(one_line(&failure)),
+        None => None,
+    };
+    let dir = context.attempt_dir(&job.key);
+    let path = dir.join("log");
+    context.files.create_dir_all(&dir)?;
+    let temp = context.files.write_temp(&dir, "log.tmp-", &log.captured.bytes, None)?;
+    context.files.rename(&temp, &path)?;
+    context.files.sync_dir(&dir)?;
+    Ok(SavedLog { path: context.shown(&path), error })
+}
+
+/// Takes in what the attempt left in git; `None` where no worktree was ever recorded for it.
+async fn take_result(context: &Context, job: &Job) -> Result<BranchResult, Option<GitError>> {
+    let record: TaskRecord = context.known(&job.key.task);
+    let current = record.current.as_ref().filter(|_| record.attempt == job.key.attempt);
+    let (current, base, start) =
+        current.and_then(|current| Some((current, current.base.clone()?, current.start.clone()?))).ok_or(None)?;
+    let access = current.terms.git_access;
+    let request = ResultRequest {
+        path: names::worktree(&job.key.task),
+        branch: names::branch_ref(&job.key.task),
+        base,
+        start,
+        leftovers: leftovers(&current.terms),
+        subject: format!("{}: uncommitted changes of attempt {}", job.key.task, job.key.attempt),
+        kept_ref: names::kept_ref(&job.plan_id, &job.key),
+        private: is_isolated(access).then(|| context.attempt_dir(&job.key)),
+    };
+    context.repository.take_result(&request).await.map_err(Some)
+}
+
+fn leftovers(terms: &Terms) -> Leftovers {
+    // A task that forbids leftovers fails for them; they stay where they are.
+    match terms.leftovers {
+        Leftovers::Fail => Leftovers::Keep,
+        other => other,
+    }
+}

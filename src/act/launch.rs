@@ -1,0 +1,322 @@
+//! Makes an attempt: intent, branch and worktree, container, start. Every step may find its work done already.
+
+use std::collections::BTreeMap;
+
+use super::base;
+use super::context::Context;
+use super::error::ActError;
+use super::job::Job;
+use super::mounts::{self, PROJECT, RUN};
+use super::start;
+use crate::git::{AccessRequest, CommitId, GitAccessPlan, WorktreeRequest, WorktreeState};
+use crate::observe::{ContainerDetail, ContainerState, ObservedContainer, names};
+use crate::record::Entry;
+use crate::runtime::{Bind, CreateRequest, ErrorKind, ImageInfo, RuntimeEvent};
+use crate::spec::{AttemptSpec, GitAccess, SecretHandOver, TaskSpec, Terms, User};
+use crate::status::Reason;
+
+/// What can be known to stand in the way before anything is made.
+struct Checked {
+    secrets: BTreeMap<String, String>,
+    mounts: Vec<Bind>,
+    image: Option<ImageInfo>,
+}
+
+/// Makes an attempt, or goes on with one that was begun.
+pub(super) async fn launch(context: &Context, job: &Job, events: &mut Vec<RuntimeEvent>) -> Result<(), ActError> {
+    let Some(spec) = &job.spec else {
+        return Err(ActError::hold(Reason::InvalidSpec, "the plan file no longer names this task"));
+    };
+    let checked = check(context, &spec.attempt).await?;
+    let base = base::resolve(context, job, spec).await?;
+    let begun = job.record.attempt == job.key.attempt;
+    if !begun || job.record.current.as_ref().is_none_or(|current| current.spec != spec.digest) {
+        context.record(&Entry::Intent {
+            key: job.key.clone(),
+            spec: spec.digest.clone(),
+            host: context.runtime.host().to_owned(),
+            terms: Terms::from(spec.attempt.as_ref()),
+            at: context.moment(),
+        })?;
+    }
+    let worktree = worktree(context, job, &base).await?;
+    context.record(&Entry::Prepared {
+        key: job.key.clone(),
+        base: base.clone(),
+        start: worktree.tip.clone(),
+        at: context.moment(),
+    })?;
+    let request = request(context, job, spec, &base, worktree, checked).await?;
+    let container = create(context, job, &request, events).await?;
+    if container.has_run {
+        return start::note_running(context, &job.key);
+    }
+    start::start(context, &job.key, &container.container, events).await
+}
+
+async fn check(context: &Context, spec: &AttemptSpec) -> Result<Checked, ActError> {
+    let mut secrets = BTreeMap::new();
+    for secret in &spec.secrets {
+        if secret.hand_over == SecretHandOver::File {
+            return Err(ActError::hold(
+                Reason::InvalidSpec,
+                format!("secret {}: `as: file` is not supported yet; use `as: env`", secret.env),
+            ));
+        }
+        let value = context.secrets.find(secret).map_err(|missing| {
+            let message =
+                format!("secret {} has no value: {}; set it where orchestrate runs", missing.name, missing.tried);
+            ActError::hold(Reason::SecretMissing, message)
+        })?;
+        secrets.insert(secret.env.clone(), value.expose().to_owned());
+    }
+    let layout = context.repository.layout();
+    let resolve = |mount| mounts::resolve(mount, layout, context.home.as_deref(), &context.sockets);
+    let mounts: Vec<Bind> = spec
+        .mounts
+        .iter()
+        .map(resolve)
+        .collect::<Result<_, _>>()
+        .map_err(|why| ActError::hold(Reason::MountRefused, why))?;
+    let image = match &spec.image {
+        None => None,
+        Some(reference) => match context.runtime.image(reference).await? {
+            Some(image) => Some(image),
+            None => return Err(ActError::hold(Reason::ImageMissing, image_missing(context, reference))),
+        },
+    };
+    Ok(Checked { secrets, mounts, image })
+}
+
+fn image_missing(context: &Context, reference: &str) -> String {
+    let host = context.runtime.host();
+    format!(
+        "image {reference} is not on {host}; build it (`docker build -t {reference} …`) or `docker pull {reference}`"
+    )
+}
+
+async fn worktree(context: &Context, job: &Job, base: &CommitId) -> Result<WorktreeState, ActError> {
+    let task = &job.key.task;
+    // A branch that stands exactly where a person merged all heads is taken over as the base (see `base`).
+    let request = WorktreeRequest {
+        path: names::worktree(task),
+        branch: names::branch_ref(task),
+        base: base.clone(),
+        base_ref: names::base_ref(&job.plan_id, task),
+        branch_is_ours: job.record.owns_branch,
+        lock_reason: format!("orchestrate: task {task}"),
+    };
+    Ok(context.repository.ensure_worktree(&request).await?)
+}
+
+async fn request(
+    context: &Context,
+    job: &Job,
+    spec: &TaskSpec,
+    base: &CommitId,
+    worktree: WorktreeState,
+    checked: Checked,
+) -> Result<CreateRequest, ActError> {
+    let attempt = &spec.attempt;
+    let owner = owner(context, attempt, checked.image.as_ref());
+    let access = access(context, job, attempt, base, &worktree, owner.writes).await?;
+    let prompt = prompt(context, job, spec)?;
+    let mut env = access.env;
+    env.extend(task_env(job, base));
+    env.extend(attempt.env.clone());
+    env.extend(checked.secrets);
+    let mut mounts = vec![Bind { source: worktree.path, target: PROJECT.to_owned(), read_only: false }];
+    for bind in access.binds {
+        let target = bind.target.to_str().map(ToOwned::to_owned);
+        let target =
+            target.ok_or_else(|| ActError::hold(Reason::MountRefused, "the repository's path is not UTF-8"))?;
+        mounts.push(Bind { source: bind.source, target, read_only: bind.read_only });
+    }
+    mounts.extend(prompt.clone());
+    mounts.extend(checked.mounts);
+    let text = spec.effective_prompt().unwrap_or_default();
+    Ok(CreateRequest {
+        name: names::container(&context.instance(), &job.key),
+        labels: names::labels(&context.instance(), &job.plan_id, &job.key, spec.digest.as_str(), &base.0),
+        key: job.key.clone(),
+        image: attempt.image.clone(),
+        command: attempt.command.as_ref().map(|words| fill(words, job, text)),
+        env,
+        mounts,
+        workdir: PROJECT.to_owned(),
+        user: owner.user,
+        network: attempt.network.as_str().to_owned(),
+        resources: attempt.resources,
+    })
+}
+
+async fn access(
+    context: &Context,
+    job: &Job,
+    spec: &AttemptSpec,
+    base: &CommitId,
+    worktree: &WorktreeState,
+    owner: Option<(u32, u32)>,
+) -> Result<GitAccessPlan, ActError> {
+    let request = AccessRequest {
+        worktree: worktree.clone(),
+        access: spec.git_access,
+        branch: names::branch_ref(&job.key.task),
+        base: base.clone(),
+        visible: job.heads.iter().map(|head| head.branch.clone()).collect(),
+        attempt_dir: context.attempt_dir(&job.key),
+        mount_point: PROJECT.into(),
+        owner,
+    };
+    Ok(context.repository.open_access(&request).await?)
+}
+
+/// Whether the agent works on a private git directory that is to be imported from.
+pub(super) fn is_isolated(access: GitAccess) -> bool {
+    access == GitAccess::Isolated
+}
+
+struct Owner {
+    user: Option<String>,
+    writes: Option<(u32, u32)>,
+}
+
+fn owner(context: &Context, spec: &AttemptSpec, image: Option<&ImageInfo>) -> Owner {
+    let layout = context.repository.layout();
+    let ids = |uid, gid| Owner { user: Some(format!("{uid}:{gid}")), writes: Some((uid, gid)) };
+    let image_user = || {
+        let text = image.map(|image| image.user.as_str()).unwrap_or_default();
+        let (uid, gid) = text.split_once(':').unwrap_or((text, text));
+        let numbers = uid.parse().ok().zip(gid.parse().ok());
+        Owner { user: None, writes: if text.is_empty() { Some((0, 0)) } else { numbers } }
+    };
+    match spec.user {
+        User::Ids { uid, gid } => ids(uid, gid),
+        // Root's repository says nothing about who the agent should be.
+        User::Auto if layout.uid != 0 => ids(layout.uid, layout.gid),
+        User::Auto | User::Image => image_user(),
+    }
+}
+
+/// Writes the prompt into the attempt's folder and mounts it; nothing is written into the worktree, where an agent could
+/// have planted a link.
+fn prompt(context: &Context, job: &Job, spec: &TaskSpec) -> Result<Option<Bind>, ActError> {
+    let Some(text) = spec.effective_prompt() else { return Ok(None) };
+    let dir = context.attempt_dir(&job.key);
+    context.files.create_dir_all(&dir)?;
+    let path = dir.join("prompt");
+    let temp = context.files.write_temp(&dir, "prompt.tmp-", text.as_bytes(), None)?;
+    context.files.rename(&temp, &path)?;
+    Ok(Some(Bind { source: path, target: format!("{RUN}/prompt"), read_only: true }))
+}
+
+fn task_env(job: &Job, base: &CommitId) -> BTreeMap<String, String> {
+    let dependencies: Vec<&str> = job.heads.iter().map(|head| head.task.as_str()).collect();
+    [
+        ("ORCHESTRATE_TASK", job.key.task.to_string()),
+        ("ORCHESTRATE_ATTEMPT", job.key.attempt.to_string()),
+        ("ORCHESTRATE_BRANCH", names::branch(&job.key.task)),
+        ("ORCHESTRATE_BASE", base.to_string()),
+        ("ORCHESTRATE_DEPENDENCIES", dependencies.join(" ")),
+        ("ORCHESTRATE_PROMPT_FILE", format!("{RUN}/prompt")),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value))
+    .collect()
+}
+
+/// Fills the template words in one go, so that a prompt that holds a template word is not filled again.
+fn fill(words: &[String], job: &Job, prompt: &str) -> Vec<String> {
+    let value = |name: &str| match name {
+        "prompt" => Some(prompt.to_owned()),
+        "prompt_file" => Some(format!("{RUN}/prompt")),
+        "task_id" => Some(job.key.task.to_string()),
+        "branch" => Some(names::branch(&job.key.task)),
+        _ => None,
+    };
+    words.iter().map(|word| fill_word(word, value)).collect()
+}
+
+fn fill_word(word: &str, value: impl Fn(&str) -> Option<String>) -> String {
+    let mut filled = String::with_capacity(word.len());
+    let mut rest = word;
+    while let Some(open) = rest.find("{{") {
+        let (before, after) = rest.split_at(open);
+        filled.push_str(before);
+        let inner = &after[2..];
+        let known = inner.find("}}").and_then(|close| Some((value(inner[..close].trim())?, close)));
+        let (text, after) = known.map_or(("{{".to_owned(), 0), |(text, close)| (text, close + 2));
+        filled.push_str(&text);
+        rest = &inner[after..];
+    }
+    filled.push_str(rest);
+    filled
+}
+
+struct Made {
+    container: ObservedContainer,
+    has_run: bool,
+}
+
+/// Makes the container. Where its name exists, the engine has made it before for us or somebody else has it.
+async fn create(
+    context: &Context,
+    job: &Job,
+    request: &CreateRequest,
+    events: &mut Vec<RuntimeEvent>,
+) -> Result<Made, ActError> {
+    let made = match context.runtime.create(request).await {
+        Ok(id) => Made {
+            container: ObservedContainer {
+                id,
+                name: request.name.clone(),
+                key: job.key.clone(),
+                plan: job.plan_id.clone(),
+                state: ContainerState::Created,
+            },
+            has_run: false,
+        },
+        Err(error) if error.kind == ErrorKind::NameTaken => {
+            match context.runtime.inspect(&context.instance(), &request.name).await? {
+                Some(detail) => adopted(detail),
+                // Gone between the two calls; the next pass makes it again.
+                None => return Err(error.into()),
+            }
+        }
+        Err(error) => return Err(error.into()),
+    };
+    context.record(&Entry::Created {
+        key: job.key.clone(),
+        container_id: made.container.id.clone(),
+        container: made.container.name.clone(),
+        at: context.moment(),
+    })?;
+    events.push(RuntimeEvent::Created(made.container.clone()));
+    if made.has_run {
+        events.push(match made.container.state {
+            ContainerState::Exited | ContainerState::Dead => RuntimeEvent::Exited(made.container.clone()),
+            _ => RuntimeEvent::Started(made.container.clone()),
+        });
+    }
+    Ok(made)
+}
+
+fn adopted(detail: ContainerDetail) -> Made {
+    let has_run = detail.started_at.is_some() || detail.container.state != ContainerState::Created;
+    Made { container: detail.container, has_run }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fill_word;
+
+    #[test]
+    fn template_words_are_filled_once_and_unknown_ones_stay() {
+        let value = |name: &str| match name {
+            "prompt" => Some("say {{task_id}}".to_owned()),
+            "task_id" => Some("a".to_owned()),
+            _ => None,
+        };
+        assert_eq!(fill_word("{{prompt}}: {{ task_id }} {{x}} {{", value), "say {{task_id}}: a {{x}} {{");
+    }
+}

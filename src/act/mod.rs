@@ -1,0 +1,25 @@
+//! Effects, and nowhere else: worktree, container, start, stop, harvest. Each may be repeated; each is preceded by its
+//! record where a crash between the two would matter.
+
+mod base;
+mod capture;
+mod context;
+mod error;
+mod executor;
+mod harvest;
+mod hold;
+mod job;
+mod launch;
+mod mounts;
+mod redact;
+mod secrets;
+mod start;
+
+pub use capture::{Capture, Captured, HEAD, LogCapture, LogFailure, LogResult, TAIL, capture_log};
+pub use context::{Context, Ports};
+pub use error::{ActError, Disposition, one_line};
+pub use executor::Executor;
+pub use hold::fingerprint;
+pub use job::{DependencyHead, Failure, Job, Outcome, dependency_heads};
+pub use redact::{Redactor, Secrets};
+pub use secrets::{MissingSecret, SecretSource, SecretValue};

@@ -1,0 +1,65 @@
+//! One pass and no more: what is ready is launched, what ended is taken in, and the rest is told.
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+
+use super::error::RunError;
+use super::reconciler::Reconciler;
+use super::snapshot::{Reporter, Snapshot};
+use crate::record::PARTIAL_PATIENCE;
+
+/// How often in one pass acting may give more to do; a chain of tasks ends far sooner.
+const ROUNDS: usize = 1_000;
+
+/// Makes one pass over one observation. Planning again straight after gives nothing to do.
+pub async fn once(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> Result<Snapshot, RunError> {
+    reconciler.sweep()?;
+    reconciler.refresh(PARTIAL_PATIENCE).await?;
+    reconciler.require_desired()?;
+    list(reconciler).await?;
+    // One list proves no absence.
+    for _ in 0..2 {
+        if reconciler.wants_another_list() {
+            list(reconciler).await?;
+        }
+    }
+    let outdated = Reconciler::outdated(reconciler.context().clone(), reconciler.holds()).await;
+    reconciler.release(outdated)?;
+    for _ in 0..ROUNDS {
+        let now = reconciler.now();
+        let Some((tasks, plan)) = reconciler.decide(&now) else { break };
+        if plan.actions.is_empty() || reconciler.unavailable().is_some() {
+            break;
+        }
+        let executor = reconciler.executor();
+        let jobs: Vec<_> = plan.actions.into_iter().map(|action| reconciler.begin(action, &tasks)).collect();
+        let mut running: FuturesUnordered<_> = jobs.into_iter().map(|job| executor.perform(job)).collect();
+        while let Some(outcome) = running.next().await {
+            reconciler.finish(outcome)?;
+        }
+    }
+    publish(reconciler).await?;
+    let now = reconciler.now();
+    let (tasks, plan) = reconciler.decide(&now).ok_or_else(|| reconciler.no_desired())?;
+    let snapshot = reconciler.snapshot(tasks, plan, now);
+    reporter.pass(&snapshot);
+    Ok(snapshot)
+}
+
+async fn list(reconciler: &mut Reconciler) -> Result<(), RunError> {
+    let listed = Reconciler::list(reconciler.context()).await;
+    reconciler.take_list(listed)?;
+    Ok(())
+}
+
+/// Writes the plan file until it says what is so; a person's edit in between is taken in for the next pass.
+pub(super) async fn publish(reconciler: &mut Reconciler) -> Result<(), RunError> {
+    for _ in 0..3 {
+        let now = reconciler.now();
+        let Some((tasks, plan)) = reconciler.decide(&now) else { return Ok(()) };
+        let Some(publishing) = reconciler.unpublished(&tasks, &plan) else { return Ok(()) };
+        let (publishing, result) = publishing.write().await;
+        reconciler.take_published(publishing, result)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,447 @@
+//! One repository under control: the newest desired state, the newest picture, and the steps of a pass. The loops in
+//! `once` and `run` decide when each step is made.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::backoff::Jitter;
+use super::desired;
+use super::error::RunError;
+use super::snapshot::Snapshot;
+use crate::act::{Context, Executor, Failure, Job, Outcome, Ports, SecretSource, dependency_heads, fingerprint};
+use crate::clock::Now;
+use crate::observe::{Applied, AttemptKey, InstanceId, ObservedContainer, Observer};
+use crate::plan::{BackOff, Inputs, Memory, Plan, PlannedAction, plan};
+use crate::record::{Entry, Holder, Journal, PlanFile, PlanFileError, Publication, State, StateLock};
+use crate::runtime::{RuntimeError, RuntimeEvent};
+use crate::spec::{ReadOptions, Refused, TaskId, TaskSet};
+use crate::status::{Published, TaskStatus};
+
+/// How to open a repository.
+pub struct OpenOptions {
+    /// The ports.
+    pub ports: Ports,
+    /// The plan file.
+    pub plan_file: PathBuf,
+    /// Where secrets come from.
+    pub secrets: SecretSource,
+    /// The user's home, never mounted whole.
+    pub home: Option<PathBuf>,
+    /// Sockets that no container may see.
+    pub sockets: Vec<PathBuf>,
+    /// Who we are, for a second one.
+    pub holder: Holder,
+    /// Overrides the file's `max_concurrent`.
+    pub max_concurrent: Option<std::num::NonZeroU32>,
+    /// Seeds ids and jitter; the simulation's is fixed.
+    pub seed: u64,
+}
+
+/// The longest pause before a runtime that is away is tried again: a person who starts it should not wait for us.
+const MAX_AWAY_PAUSE: Duration = Duration::from_secs(15);
+
+/// One repository under control. Holds its lock.
+pub struct Reconciler {
+    context: Arc<Context>,
+    executor: Executor,
+    lock: StateLock,
+    file: PlanFile,
+    observer: Observer,
+    memory: Memory,
+    jitter: Jitter,
+    max_concurrent: Option<std::num::NonZeroU32>,
+    desired: Option<Desired>,
+    /// What the file is known to say; `None`: not known.
+    published: Option<HashMap<TaskId, TaskStatus>>,
+    warnings: Vec<String>,
+}
+
+/// The newest valid content of the plan file, and the newest fault.
+struct Desired {
+    tasks: Arc<TaskSet>,
+    seen: crate::record::FileSnapshot,
+    fault: Option<RunError>,
+}
+
+impl Reconciler {
+    /// Takes the lock and opens the journal. Reads nothing of the plan yet.
+    pub fn open(options: OpenOptions) -> Result<Self, RunError> {
+        let OpenOptions { ports, plan_file, secrets, home, sockets, holder, max_concurrent, seed } = options;
+        let layout = ports.repository.layout().clone();
+        let state_dir = crate::observe::names::state_dir(&layout.common_dir);
+        let lock = StateLock::take(Arc::clone(&ports.files), &state_dir, holder)?;
+        let now = ports.clock.now();
+        let mut jitter = Jitter::new(seed);
+        let journal = Journal::open(Arc::clone(&ports.files), &state_dir, &now, || InstanceId(jitter.id().into()))?;
+        let file = PlanFile::new(Arc::clone(&ports.files), plan_file, layout.root);
+        let mut memory = Memory::new();
+        // A request of a process that died may still be on its way; from now on no more can be sent.
+        let sent = journal.ledger().live().filter(|(_, attempt)| attempt.start_intent.is_some());
+        memory.unsettled = sent.map(|(key, _)| (key, now.moment())).collect();
+        let context = Arc::new(Context::new(ports, journal, secrets).with_protected(home, sockets));
+        Ok(Self {
+            executor: Executor::new(Arc::clone(&context)),
+            context,
+            lock,
+            file,
+            observer: Observer::default(),
+            memory,
+            jitter,
+            max_concurrent,
+            desired: None,
+            published: None,
+            warnings: Vec::new(),
+        })
+    }
+
+    /// What every effect needs.
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Does jobs.
+    pub(super) fn executor(&self) -> Executor {
+        self.executor.clone()
+    }
+
+    /// The clocks' reading.
+    pub(super) fn now(&self) -> Now {
+        self.context.clock.now()
+    }
+
+    /// Makes sure that we are still the only one.
+    pub(super) fn ensure_lock(&mut self) -> Result<(), RunError> {
+        Ok(self.lock.ensure_current()?)
+    }
+
+    /// Removes what writers left when they died.
+    pub(super) fn sweep(&self) -> Result<(), RunError> {
+        match self.file.sweep() {
+            Ok(()) | Err(PlanFileError::Missing { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads the plan file where it changed, and takes in what it asks. A file that cannot be accepted changes nothing:
+    /// its fault is kept and what was last accepted goes on.
+    pub(super) async fn refresh(&mut self, patience: Duration) -> Result<(), RunError> {
+        let seen = self.desired.as_ref().map(|desired| &desired.seen.stamp);
+        if seen.is_some_and(|seen| self.file.has_changed(seen).is_ok_and(|changed| !changed)) {
+            return Ok(());
+        }
+        match self.file.read_settled(patience).await {
+            Ok(content) => self.judge(content),
+            Err(error) => match &mut self.desired {
+                Some(desired) => {
+                    desired.fault = Some(error.into());
+                    Ok(())
+                }
+                None => Err(error.into()),
+            },
+        }
+    }
+
+    /// The fault of the newest content, where it is not accepted; an error where none ever was.
+    pub(super) fn require_desired(&mut self) -> Result<(), RunError> {
+        match &mut self.desired {
+            Some(Desired { fault: None, .. }) => Ok(()),
+            Some(desired) => Err(desired.fault.take().expect("BUG: matched above")),
+            None => Err(self.no_desired()),
+        }
+    }
+
+    /// Whether the newest content of the file is the accepted one.
+    pub(super) fn is_desired_valid(&self) -> bool {
+        self.desired.as_ref().is_some_and(|desired| desired.fault.is_none())
+    }
+
+    fn judge(&mut self, content: crate::record::FileSnapshot) -> Result<(), RunError> {
+        let accepted = match crate::spec::read(&content.bytes, ReadOptions::default()) {
+            Ok(accepted) => accepted,
+            Err(refused) => return self.refuse(content, refused),
+        };
+        let mut tasks = accepted.tasks;
+        if let Some(cap) = self.max_concurrent {
+            tasks.max_concurrent = cap;
+        }
+        self.warnings = accepted.warnings.iter().map(|warning| warning.message.clone()).collect();
+        self.adopt(&tasks, &accepted.published)?;
+        self.published = None;
+        self.desired = Some(Desired { tasks: Arc::new(tasks), seen: content, fault: None });
+        Ok(())
+    }
+
+    fn refuse(&mut self, content: crate::record::FileSnapshot, refused: Refused) -> Result<(), RunError> {
+        let fault = RunError::Invalid { path: self.file.path().to_owned(), text: content.bytes.clone(), refused };
+        match &mut self.desired {
+            Some(desired) => {
+                desired.seen = content;
+                desired.fault = Some(fault);
+                Ok(())
+            }
+            None => Err(fault),
+        }
+    }
+
+    /// Makes the file's plan the served one and records what a person asked for.
+    fn adopt(&mut self, tasks: &TaskSet, published: &[Published]) -> Result<(), RunError> {
+        let now = self.now();
+        let jitter = &mut self.jitter;
+        let entries = {
+            let journal = self.context.journal();
+            desired::adopt(tasks, published, journal.ledger(), &now, || format!("p-{}", jitter.id()))
+        };
+        let is_new = !entries.is_empty();
+        for entry in &entries {
+            self.context.record(entry)?;
+        }
+        // What a new plan's file says of status is of another plan's attempts, or nobody's.
+        if is_new {
+            return Ok(());
+        }
+        let stands = self.plan_for(tasks, &now);
+        let requests = desired::requests(tasks, published, &stands, self.context.journal().ledger(), &now);
+        for entry in &requests {
+            self.context.record(entry)?;
+            if let Some(task) = entry.task() {
+                self.memory.backoff.remove(task);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists the runtime's containers.
+    pub(super) async fn list(context: &Context) -> Result<Vec<ObservedContainer>, RuntimeError> {
+        let instance = context.instance();
+        context.runtime.list(&instance).await
+    }
+
+    /// Notes that a list is being asked for while events still come in.
+    pub(super) fn begin_list(&mut self) {
+        self.observer.begin_list();
+    }
+
+    /// Takes a list into the picture; true where only another one tells what happened meanwhile.
+    pub(super) fn take_list(
+        &mut self,
+        listed: Result<Vec<ObservedContainer>, RuntimeError>,
+    ) -> Result<bool, RuntimeError> {
+        match listed {
+            Ok(containers) => {
+                let expected: BTreeSet<AttemptKey> = {
+                    let journal = self.context.journal();
+                    let sent = journal.ledger().live().filter(|(_, attempt)| attempt.start_intent.is_some());
+                    sent.map(|(key, _)| key).collect()
+                };
+                Ok(self.observer.apply_list(containers, &expected) == Applied::Relist)
+            }
+            Err(error) => {
+                self.observer.lost(crate::act::one_line(&error));
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes an event into the picture; true where only a fresh list tells what it means.
+    pub(super) fn take_event(&mut self, event: RuntimeEvent) -> bool {
+        self.observer.apply_event(event) == Applied::Relist
+    }
+
+    /// The runtime is away.
+    pub(super) fn lose_runtime(&mut self, message: impl Into<String>) {
+        self.observer.lost(message.into());
+    }
+
+    /// Whether a container that should be there is missing, and no two complete lists in a row have said so yet.
+    pub(super) fn wants_another_list(&self) -> bool {
+        let observed = self.observer.observed();
+        let journal = self.context.journal();
+        let missing = |key: &AttemptKey| {
+            !observed.containers.contains_key(key)
+                && observed.absent.get(key).is_none_or(|lists| *lists < 2)
+                && !self.memory.in_flight.contains_key(&key.task)
+        };
+        observed.unavailable.is_none()
+            && journal.ledger().live().any(|(key, attempt)| attempt.start_intent.is_some() && missing(&key))
+    }
+
+    /// Whether the runtime is away, and why.
+    pub(super) fn unavailable(&self) -> Option<&str> {
+        self.observer.observed().unavailable.as_deref()
+    }
+
+    /// Tasks that are held, with what is needed to see whether they still have to be.
+    pub(super) fn holds(&self) -> Vec<HeldTask> {
+        let Some(desired) = &self.desired else { return Vec::new() };
+        let journal = self.context.journal();
+        let ledger = journal.ledger();
+        let mut holds = Vec::new();
+        for (task, record) in ledger.tasks() {
+            let State::Held(hold) = &record.state else { continue };
+            let Some(ix) = desired.tasks.find(task.as_str()) else { continue };
+            let spec = desired.tasks.task(ix).clone();
+            holds.push(HeldTask { heads: dependency_heads(&spec, ledger), spec, hold: hold.clone() });
+        }
+        holds.sort_by(|a, b| a.spec.id.cmp(&b.spec.id));
+        holds
+    }
+
+    /// Tells which holds no longer hold.
+    pub(super) async fn outdated(context: Arc<Context>, holds: Vec<HeldTask>) -> Vec<TaskId> {
+        let mut outdated = Vec::new();
+        for held in holds {
+            if fingerprint(&context, &held.spec, &held.heads, held.hold.reason).await != held.hold.key {
+                outdated.push(held.spec.id);
+            }
+        }
+        outdated
+    }
+
+    /// Records that tasks are held no more.
+    pub(super) fn release(&mut self, tasks: Vec<TaskId>) -> Result<(), RunError> {
+        for task in tasks {
+            self.context.record(&Entry::Released { task, at: self.now().moment() })?;
+        }
+        Ok(())
+    }
+
+    fn plan_for(&self, tasks: &TaskSet, now: &Now) -> Plan {
+        let journal = self.context.journal();
+        let frozen = self.desired.as_ref().is_some_and(|desired| desired.fault.is_some());
+        let observed = self.observer.observed();
+        plan(&Inputs { tasks, observed, ledger: journal.ledger(), memory: &self.memory, frozen, now })
+    }
+
+    /// Decides. While the newest file is invalid, nothing new is launched.
+    pub(super) fn decide(&self, now: &Now) -> Option<(Arc<TaskSet>, Plan)> {
+        let desired = self.desired.as_ref()?;
+        Some((Arc::clone(&desired.tasks), self.plan_for(&desired.tasks, now)))
+    }
+
+    /// Turns an action into a job and notes that it is under way.
+    pub(super) fn begin(&mut self, action: PlannedAction, tasks: &TaskSet) -> Job {
+        let container = self.observer.observed().containers.get(&action.key).cloned();
+        self.memory.in_flight.insert(action.key.task.clone(), action.action);
+        Job::new(action, tasks, self.context.journal().ledger(), container)
+    }
+
+    /// Takes in what came of a job.
+    pub(super) fn finish(&mut self, outcome: Outcome) -> Result<(), RunError> {
+        let task = outcome.key.task.clone();
+        self.memory.in_flight.remove(&task);
+        for event in outcome.events {
+            // What we did ourselves is known; a list that contradicts it comes with the next event.
+            let _applied = self.observer.apply_event(event);
+        }
+        match outcome.failure {
+            None => {
+                self.memory.backoff.remove(&task);
+            }
+            Some(Failure::Fatal(error)) => return Err(error.into()),
+            Some(Failure::Retry { message, runtime_away, unknown_start }) => {
+                let since = self.now().moment();
+                if unknown_start {
+                    self.memory.unsettled.insert(outcome.key, since.clone());
+                }
+                if runtime_away {
+                    self.observer.lost(message.clone());
+                }
+                let failures = self.memory.backoff.get(&task).map_or(0, |backoff| backoff.failures) + 1;
+                let pause = self.jitter.pause(failures);
+                self.memory.backoff.insert(task, BackOff { since, pause, failures, message });
+            }
+        }
+        Ok(())
+    }
+
+    /// The pause before the runtime is tried again, after so many tries in a row that failed.
+    pub(super) fn pause(&mut self, failures: u32) -> Duration {
+        if failures == 0 { Duration::ZERO } else { self.jitter.pause(failures).min(MAX_AWAY_PAUSE) }
+    }
+
+    /// The error where nothing was ever accepted.
+    pub(super) fn no_desired(&self) -> RunError {
+        PlanFileError::Missing { path: self.file.path().to_owned() }.into()
+    }
+
+    /// Forgets jobs that were given up.
+    pub(super) fn forget_jobs(&mut self) {
+        self.memory.in_flight.clear();
+    }
+
+    /// What has to be published, where the file does not say it yet.
+    pub(super) fn unpublished(&self, tasks: &TaskSet, plan: &Plan) -> Option<Publishing> {
+        if !self.is_desired_valid() {
+            return None;
+        }
+        let wanted = |(spec, status): (&crate::spec::TaskSpec, &TaskStatus)| (spec.id.clone(), status.clone());
+        let statuses: HashMap<TaskId, TaskStatus> = tasks.tasks.iter().zip(&plan.tasks).map(wanted).collect();
+        if self.published.as_ref() == Some(&statuses) {
+            return None;
+        }
+        let plan_id = self.context.journal().ledger().plan_id().unwrap_or_default().to_owned();
+        let seen = self.desired.as_ref().map(|desired| desired.seen.bytes.clone());
+        Some(Publishing { file: self.file.clone(), plan_id, statuses, seen })
+    }
+
+    /// Takes in what came of publishing.
+    pub(super) fn take_published(&mut self, published: Publishing, result: PublishResult) -> Result<(), RunError> {
+        match result {
+            Ok(publication) if publication.foreign => self.judge(publication.content),
+            Ok(publication) => {
+                if let Some(desired) = &mut self.desired {
+                    desired.seen = publication.content;
+                }
+                self.published = Some(published.statuses);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Everything for those who only read.
+    pub(super) fn snapshot(&self, tasks: Arc<TaskSet>, plan: Plan, now: Now) -> Snapshot {
+        let mut warnings = self.warnings.clone();
+        if let Some(fault) = self.desired.as_ref().and_then(|desired| desired.fault.as_ref()) {
+            warnings.insert(0, format!("{}; nothing new is launched", crate::act::one_line(fault)));
+        }
+        Snapshot {
+            tasks,
+            ledger: self.context.journal().ledger().clone(),
+            observed: self.observer.observed().clone(),
+            plan,
+            now,
+            warnings,
+        }
+    }
+}
+
+/// A task that is held.
+#[derive(Debug, Clone)]
+pub(super) struct HeldTask {
+    spec: crate::spec::TaskSpec,
+    heads: Vec<crate::act::DependencyHead>,
+    hold: crate::record::Hold,
+}
+
+/// A write of the plan file that is due.
+#[derive(Debug, Clone)]
+pub(super) struct Publishing {
+    file: PlanFile,
+    plan_id: String,
+    statuses: HashMap<TaskId, TaskStatus>,
+    seen: Option<Vec<u8>>,
+}
+
+/// What came of it.
+pub(super) type PublishResult = Result<Publication, PlanFileError>;
+
+impl Publishing {
+    /// Writes, where there is something to write.
+    pub(super) async fn write(self) -> (Self, PublishResult) {
+        let result = self.file.publish(&self.plan_id, &self.statuses, self.seen.as_deref()).await;
+        (self, result)
+    }
+}

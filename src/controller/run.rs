@@ -1,0 +1,465 @@
+//! The loop: woken by the engine's events, by what came of jobs, by changes of the file and by timers; one pass for each
+//! wake, whatever woke it.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::error::RunError;
+use super::once::publish;
+use super::reconciler::{PublishResult, Publishing, Reconciler};
+use super::snapshot::{Level, Reporter, Snapshot};
+use crate::act::{Outcome, one_line};
+use crate::observe::ObservedContainer;
+use crate::plan::Plan;
+use crate::runtime::{RuntimeError, RuntimeEvent};
+use crate::spec::{TaskId, TaskSet};
+use crate::status::{Reason, Status, TaskStatus};
+
+/// How long changes gather before the plan file is written.
+const GATHER: Duration = Duration::from_millis(100);
+/// Before the second list that proves an absence.
+const LIST_AGAIN: Duration = Duration::from_millis(500);
+/// Between two looks at what tasks are held for.
+const LOOK_AT_HOLDS: Duration = Duration::from_secs(15);
+/// Before something that failed for want of disk or of a lock is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
+/// How long jobs may take to end after a signal; what is left is adopted by the next start.
+const STOP_PATIENCE: Duration = Duration::from_millis(2_500);
+
+/// How to run.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// End when nothing can move any more.
+    pub until_done: bool,
+    /// End after so long, whatever stands.
+    pub timeout: Option<Duration>,
+    /// List the runtime's containers at least so often.
+    pub resync: Duration,
+    /// With `until_done`: end when the runtime was away for so long.
+    pub stall_timeout: Duration,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self {
+            until_done: false,
+            timeout: None,
+            resync: Duration::from_mins(5),
+            stall_timeout: Duration::from_mins(10),
+        }
+    }
+}
+
+/// What wakes the loop from outside.
+#[derive(Debug, Clone, Default)]
+pub struct Wakeups {
+    /// The plan file or the spec may have changed.
+    pub changes: Arc<Notify>,
+    /// Stop: launch nothing more, record, leave containers running.
+    pub shutdown: CancellationToken,
+}
+
+/// Why the loop ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunEnd {
+    /// Every task is completed.
+    AllCompleted,
+    /// Nothing can move any more without a person, and not every task is completed.
+    Unfinished,
+    /// The plan is suspended and tasks are left.
+    Suspended,
+    /// The time was up.
+    TimedOut,
+    /// The runtime was away for too long.
+    Stalled {
+        /// Its words.
+        why: String,
+    },
+    /// We were asked to stop.
+    Stopped,
+}
+
+enum Work {
+    Done(Outcome),
+    Listed(Result<Vec<ObservedContainer>, RuntimeError>),
+    Checked(Vec<TaskId>),
+    Published(Publishing, PublishResult),
+}
+
+type Events = BoxStream<'static, Result<RuntimeEvent, RuntimeError>>;
+
+#[expect(clippy::struct_excessive_bools, reason = "each tells whether one kind of work is under way")]
+struct Loop<'a> {
+    reconciler: Reconciler,
+    options: RunOptions,
+    wakeups: Wakeups,
+    reporter: &'a mut dyn Reporter,
+    work: JoinSet<Work>,
+    events: Option<Events>,
+    timers: Timers,
+    listing: bool,
+    checking: bool,
+    publishing: bool,
+    jobs: usize,
+    statuses: Vec<TaskStatus>,
+    unpublished: bool,
+    reconnects: u32,
+}
+
+/// When something is due; `None`: not.
+#[derive(Debug)]
+struct Timers {
+    started: Instant,
+    list: Option<Instant>,
+    resync: Instant,
+    holds: Instant,
+    connect: Option<Instant>,
+    publish: Option<Instant>,
+    retry: Option<Instant>,
+    /// Since when the runtime is away.
+    away: Option<Instant>,
+    /// When jobs are given up after a signal.
+    stop: Option<Instant>,
+}
+
+/// Reconciles until told to stop, or until done.
+pub async fn run(
+    reconciler: Reconciler,
+    options: RunOptions,
+    wakeups: Wakeups,
+    reporter: &mut dyn Reporter,
+) -> Result<(RunEnd, Snapshot), RunError> {
+    let now = Instant::now();
+    let timers = Timers {
+        started: now,
+        list: None,
+        resync: now + options.resync,
+        holds: now,
+        connect: Some(now),
+        publish: None,
+        retry: None,
+        away: None,
+        stop: None,
+    };
+    let controller = Loop {
+        reconciler,
+        options,
+        wakeups,
+        reporter,
+        work: JoinSet::new(),
+        events: None,
+        timers,
+        listing: false,
+        checking: false,
+        publishing: false,
+        jobs: 0,
+        statuses: Vec::new(),
+        unpublished: true,
+        reconnects: 0,
+    };
+    controller.run().await
+}
+
+impl Loop<'_> {
+    async fn run(mut self) -> Result<(RunEnd, Snapshot), RunError> {
+        self.reconciler.sweep()?;
+        self.reconciler.refresh(crate::record::PARTIAL_PATIENCE).await?;
+        self.reconciler.require_desired()?;
+        loop {
+            let wake = match self.pass().await {
+                Ok(Pass::Wait(wake)) => wake,
+                Ok(Pass::End(end)) => return self.end(end).await,
+                Err(error) if error.is_transient() => {
+                    self.reporter.notice(Level::Warning, &one_line(&error));
+                    self.timers.retry = Some(Instant::now() + TRY_AGAIN);
+                    None
+                }
+                Err(error) => return Err(error),
+            };
+            self.wait(wake).await?;
+        }
+    }
+
+    async fn pass(&mut self) -> Result<Pass, RunError> {
+        self.reconciler.ensure_lock()?;
+        self.reconciler.refresh(Duration::ZERO).await?;
+        self.fire_timers();
+        let now = self.reconciler.now();
+        let Some((tasks, plan)) = self.reconciler.decide(&now) else { return Ok(Pass::Wait(None)) };
+        self.begin(&plan, &tasks);
+        // With jobs begun, slots and statuses are others.
+        let Some((tasks, plan)) = self.reconciler.decide(&now) else { return Ok(Pass::Wait(None)) };
+        if self.statuses != plan.tasks {
+            self.statuses.clone_from(&plan.tasks);
+            self.unpublished = true;
+            let snapshot = self.reconciler.snapshot(Arc::clone(&tasks), plan.clone(), now);
+            self.reporter.pass(&snapshot);
+        }
+        if !self.listing && self.timers.list.is_none() && self.reconciler.wants_another_list() {
+            self.timers.list = Some(Instant::now() + LIST_AGAIN);
+        }
+        if self.unpublished && self.timers.publish.is_none() && !self.publishing {
+            self.timers.publish = Some(Instant::now() + GATHER);
+        }
+        Ok(match self.ended(&tasks, &plan) {
+            Some(end) => Pass::End(end),
+            None => Pass::Wait(plan.wake),
+        })
+    }
+
+    fn begin(&mut self, plan: &Plan, tasks: &Arc<TaskSet>) {
+        if self.timers.stop.is_some() || self.reconciler.unavailable().is_some() {
+            return;
+        }
+        for action in &plan.actions {
+            let job = self.reconciler.begin(action.clone(), tasks);
+            let executor = self.reconciler.executor();
+            self.jobs += 1;
+            self.work.spawn(async move { Work::Done(executor.perform(job).await) });
+        }
+    }
+
+    fn fire_timers(&mut self) {
+        let now = Instant::now();
+        let due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
+        due(&mut self.timers.retry);
+        if due(&mut self.timers.connect) {
+            let instance = self.reconciler.context().instance();
+            self.events = Some(self.reconciler.context().runtime.events(&instance));
+        }
+        if due(&mut self.timers.list) || self.timers.resync <= now {
+            self.list();
+        }
+        if self.timers.holds <= now && !self.checking && self.reconciler.unavailable().is_none() {
+            self.timers.holds = now + LOOK_AT_HOLDS;
+            let holds = self.reconciler.holds();
+            if !holds.is_empty() {
+                self.checking = true;
+                let context = Arc::clone(self.reconciler.context());
+                self.work.spawn(async move { Work::Checked(Reconciler::outdated(context, holds).await) });
+            }
+        }
+        if due(&mut self.timers.publish) {
+            self.publish();
+        }
+    }
+
+    fn publish(&mut self) {
+        let now = self.reconciler.now();
+        let Some((tasks, plan)) = self.reconciler.decide(&now) else { return };
+        self.unpublished = false;
+        if let Some(publishing) = self.reconciler.unpublished(&tasks, &plan) {
+            self.publishing = true;
+            self.work.spawn(async move {
+                let (publishing, result) = publishing.write().await;
+                Work::Published(publishing, result)
+            });
+        }
+    }
+
+    fn list(&mut self) {
+        if self.listing {
+            return;
+        }
+        self.timers.resync = Instant::now() + self.options.resync;
+        self.listing = true;
+        self.reconciler.begin_list();
+        let context = Arc::clone(self.reconciler.context());
+        self.work.spawn(async move { Work::Listed(Reconciler::list(&context).await) });
+    }
+
+    /// Waits for the first reason to look again, then takes in everything else that is there already.
+    async fn wait(&mut self, wake: Option<Duration>) -> Result<(), RunError> {
+        let until = self.until(wake);
+        let stopping = self.timers.stop.is_some();
+        tokio::select! {
+            Some(work) = self.work.join_next() => self.take(work)?,
+            event = next(&mut self.events) => self.take_event(event),
+            () = self.wakeups.changes.notified() => {}
+            () = self.wakeups.shutdown.cancelled(), if !stopping => {
+                self.reporter.notice(Level::Info, "stopping: nothing more is launched; containers go on running");
+                self.timers.stop = Some(Instant::now() + STOP_PATIENCE);
+            }
+            () = sleep_until(until) => {}
+        }
+        while let Some(work) = self.work.try_join_next() {
+            self.take(work)?;
+        }
+        while let Some(event) = futures::FutureExt::now_or_never(next(&mut self.events)) {
+            self.take_event(event);
+        }
+        Ok(())
+    }
+
+    fn until(&self, wake: Option<Duration>) -> Option<Instant> {
+        let timers = &self.timers;
+        let stall = timers.away.filter(|_| self.options.until_done).map(|since| since + self.options.stall_timeout);
+        let timeout = self.options.timeout.map(|timeout| timers.started + timeout);
+        let wake = wake.map(|wake| Instant::now() + wake);
+        let listed = Some(timers.resync);
+        let holds = Some(timers.holds);
+        [wake, timers.list, timers.connect, timers.publish, timers.retry, timers.stop, stall, timeout, listed, holds]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn take(&mut self, work: Result<Work, tokio::task::JoinError>) -> Result<(), RunError> {
+        match work {
+            Ok(Work::Done(outcome)) => {
+                self.jobs -= 1;
+                self.reconciler.finish(outcome)?;
+                self.note_away();
+            }
+            Ok(Work::Listed(listed)) => {
+                self.listing = false;
+                match self.reconciler.take_list(listed) {
+                    Ok(relist) => {
+                        if relist {
+                            self.timers.list = Some(Instant::now());
+                        }
+                        self.note_back();
+                    }
+                    Err(error) => self.lose(&one_line(&error)),
+                }
+            }
+            Ok(Work::Checked(outdated)) => {
+                self.checking = false;
+                self.reconciler.release(outdated)?;
+            }
+            Ok(Work::Published(publishing, result)) => {
+                self.publishing = false;
+                if let Err(error) = self.reconciler.take_published(publishing, result) {
+                    if !error.is_transient() && !matches!(error, RunError::PlanFile(_)) {
+                        return Err(error);
+                    }
+                    self.reporter.notice(Level::Warning, &one_line(&error));
+                    self.unpublished = true;
+                    self.timers.publish = Some(Instant::now() + TRY_AGAIN);
+                }
+            }
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    fn take_event(&mut self, event: Option<Result<RuntimeEvent, RuntimeError>>) {
+        match event {
+            Some(Ok(RuntimeEvent::Subscribed)) => self.list(),
+            Some(Ok(RuntimeEvent::ImageAvailable(_))) => self.timers.holds = Instant::now(),
+            Some(Ok(event)) => {
+                if self.reconciler.take_event(event) {
+                    self.timers.list = Some(Instant::now());
+                }
+            }
+            Some(Err(error)) => self.lose(&one_line(&error)),
+            None => self.lose("the engine closed its event stream"),
+        }
+    }
+
+    /// The runtime does not answer: look again after a pause that grows.
+    fn lose(&mut self, message: &str) {
+        self.events = None;
+        self.reconciler.lose_runtime(message);
+        self.note_away();
+        let pause = self.reconciler.pause(self.reconnects);
+        self.reconnects += 1;
+        self.timers.connect = Some(Instant::now() + pause);
+        self.timers.list = None;
+    }
+
+    fn note_away(&mut self) {
+        let Some(why) = self.reconciler.unavailable() else { return };
+        if self.timers.away.is_none() {
+            self.reporter.notice(Level::Warning, &format!("the runtime does not answer: {why}"));
+            self.timers.away = Some(Instant::now());
+        }
+        if self.events.is_none() && self.timers.connect.is_none() {
+            self.timers.connect = Some(Instant::now());
+        }
+        // A job found it away while the stream still stands: only a list tells.
+        if self.events.is_some() && self.timers.list.is_none() && !self.listing {
+            self.timers.list = Some(Instant::now() + LIST_AGAIN);
+        }
+    }
+
+    fn note_back(&mut self) {
+        self.reconnects = 0;
+        if self.timers.away.take().is_some() && self.statuses.iter().any(|status| status.started_at.is_some()) {
+            self.reporter.notice(Level::Info, "the runtime answers again");
+        }
+    }
+
+    fn ended(&self, tasks: &TaskSet, plan: &Plan) -> Option<RunEnd> {
+        let now = Instant::now();
+        if let Some(stop) = self.timers.stop {
+            return (self.jobs == 0 || stop <= now).then_some(RunEnd::Stopped);
+        }
+        if self.options.timeout.is_some_and(|timeout| self.timers.started + timeout <= now) {
+            return Some(RunEnd::TimedOut);
+        }
+        if !self.options.until_done || self.jobs > 0 || !self.reconciler.is_desired_valid() {
+            return None;
+        }
+        if plan.tasks.iter().all(|status| status.status == Status::Completed) {
+            return Some(RunEnd::AllCompleted);
+        }
+        if let Some(since) = self.timers.away {
+            let why = self.reconciler.unavailable().unwrap_or_default().to_owned();
+            return (since + self.options.stall_timeout <= now).then_some(RunEnd::Stalled { why });
+        }
+        let looking =
+            self.listing || self.checking || self.timers.list.is_some() || self.reconciler.unavailable().is_some();
+        if looking || plan.can_move {
+            return None;
+        }
+        let waits = plan.tasks.iter().any(|status| status.reason == Some(Reason::Suspended));
+        Some(if tasks.suspend && waits { RunEnd::Suspended } else { RunEnd::Unfinished })
+    }
+
+    async fn end(mut self, end: RunEnd) -> Result<(RunEnd, Snapshot), RunError> {
+        while self.publishing && !matches!(end, RunEnd::Stopped) {
+            if let Some(work) = self.work.join_next().await {
+                self.take(work)?;
+            }
+        }
+        self.work.shutdown().await;
+        self.reconciler.forget_jobs();
+        publish(&mut self.reconciler).await?;
+        let now = self.reconciler.now();
+        let Some((tasks, plan)) = self.reconciler.decide(&now) else {
+            return Err(self.reconciler.no_desired());
+        };
+        let snapshot = self.reconciler.snapshot(tasks, plan, now);
+        self.reporter.pass(&snapshot);
+        Ok((end, snapshot))
+    }
+}
+
+enum Pass {
+    Wait(Option<Duration>),
+    End(RunEnd),
+}
+
+async fn next(events: &mut Option<Events>) -> Option<Result<RuntimeEvent, RuntimeError>> {
+    match events {
+        Some(events) => events.next().await,
+        None => pending().await,
+    }
+}
+
+async fn sleep_until(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until).await,
+        None => pending().await,
+    }
+}

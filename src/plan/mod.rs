@@ -1,0 +1,18 @@
+//! What should happen next, as a pure function of what is asked, what is seen, what is recorded and the time.
+
+mod action;
+mod admit;
+mod decide;
+mod explain;
+mod facts;
+mod memory;
+mod outcome;
+#[expect(clippy::module_inception, reason = "the room is named for its main concept")]
+mod plan;
+
+pub use action::{Action, PlannedAction};
+pub use decide::{Decision, decide};
+pub use facts::{ContainerFact, DependencyFact, Facts, RecordFact};
+pub use memory::{BackOff, GRACE, Memory};
+pub use outcome::{Ending, MAX_INTERRUPTIONS, Verdict, judge};
+pub use plan::{Inputs, Plan, plan};

@@ -1,0 +1,234 @@
+//! The append-only journal: one checksummed line for each durable fact.
+//!
+//! A line is eight hex digits of CRC-32, a space, and one JSON object. A torn last line (we died while writing it) is cut
+//! off when the journal is opened for writing: its fact was never relied upon, since effects follow their record. Damage
+//! anywhere else is told and nothing is written. What a power cut keeps: every record whose `append` returned.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::entry::{Entry, FORMAT};
+use super::files::{FileError, Files};
+use super::ledger::Ledger;
+use crate::clock::Now;
+use crate::observe::InstanceId;
+
+/// The journal's name in the state dir.
+const NAME: &str = "journal";
+
+/// The open journal and the ledger that it gives. Whoever writes holds the reconciler's lock.
+pub struct Journal {
+    files: Arc<dyn Files>,
+    path: PathBuf,
+    /// Bytes that are known to be whole records.
+    len: u64,
+    /// A failed append may have left a part of a record behind `len`.
+    torn: bool,
+    ledger: Ledger,
+}
+
+/// The journal as it stands, for readers beside a running reconciler.
+#[derive(Debug, Clone, Default)]
+pub struct Stored {
+    /// Every record, oldest first.
+    pub entries: Vec<Entry>,
+    /// What they give.
+    pub ledger: Ledger,
+}
+
+/// Why the journal cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The file system refused.
+    #[error("the journal cannot be used")]
+    File(#[from] FileError),
+    /// A record other than the last is damaged.
+    #[error("the journal {} is damaged at line {line}; nothing is written", path.display())]
+    Damaged {
+        /// The journal.
+        path: PathBuf,
+        /// The first damaged line, from 1.
+        line: usize,
+    },
+    /// A newer program wrote it.
+    #[error("the journal {} was written by a newer version of this program (line {line})", path.display())]
+    Newer {
+        /// The journal.
+        path: PathBuf,
+        /// The first line that is not understood, from 1.
+        line: usize,
+    },
+}
+
+impl Journal {
+    /// Opens the journal of a state dir for writing; makes it where it is missing, under a new instance id.
+    pub fn open(
+        files: Arc<dyn Files>,
+        state_dir: &Path,
+        now: &Now,
+        new_instance: impl FnOnce() -> InstanceId,
+    ) -> Result<Self, JournalError> {
+        files.create_dir_all(state_dir)?;
+        let path = state_dir.join(NAME);
+        let (stored, len, total) = load(files.as_ref(), &path)?;
+        let mut journal = Self { files, path, len, torn: total > len, ledger: stored.ledger };
+        if journal.ledger.instance().is_none() {
+            journal.append(&Entry::Opened { format: FORMAT, instance: new_instance(), at: now.moment() })?;
+        }
+        Ok(journal)
+    }
+
+    /// Reads the journal without a lock. A torn tail may be a record that is being written, and is passed over.
+    pub fn read(files: &dyn Files, state_dir: &Path) -> Result<Stored, JournalError> {
+        load(files, &state_dir.join(NAME)).map(|(stored, _, _)| stored)
+    }
+
+    /// What all records give.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// This clone's id.
+    pub fn instance(&self) -> &InstanceId {
+        self.ledger.instance().expect("BUG: an open journal begins with its instance")
+    }
+
+    /// Makes a fact durable, then takes it in. After an error it is not taken in, and the next call first cuts off what
+    /// may have been left of it.
+    pub fn append(&mut self, entry: &Entry) -> Result<(), JournalError> {
+        let line = encode(entry);
+        if self.torn {
+            self.files.truncate(&self.path, self.len)?;
+            self.torn = false;
+        }
+        if let Err(error) = self.files.append(&self.path, line.as_bytes()) {
+            self.torn = true;
+            return Err(error.into());
+        }
+        self.len += line.len() as u64;
+        self.ledger.apply(entry);
+        Ok(())
+    }
+}
+
+fn encode(entry: &Entry) -> String {
+    let json = serde_json::to_string(entry).expect("BUG: a journal record is plain data");
+    format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()))
+}
+
+/// Reads all whole records; gives the length that they take and the file's length.
+fn load(files: &dyn Files, path: &Path) -> Result<(Stored, u64, u64), JournalError> {
+    let mut stored = Stored::default();
+    if files.stamp(path)?.is_none() {
+        return Ok((stored, 0, 0));
+    }
+    let bytes = files.read(path)?;
+    let mut len = 0;
+    for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let at = number + 1;
+        let Some(json) = checked(line) else {
+            if len + line.len() == bytes.len() {
+                break;
+            }
+            return Err(JournalError::Damaged { path: path.to_owned(), line: at });
+        };
+        let newer = || JournalError::Newer { path: path.to_owned(), line: at };
+        // The checksum held, so what does not parse was written on purpose by a program that knows more.
+        let entry: Entry = serde_json::from_slice(json).map_err(|_| newer())?;
+        if matches!(&entry, Entry::Opened { format, .. } if *format > FORMAT) {
+            return Err(newer());
+        }
+        stored.ledger.apply(&entry);
+        stored.entries.push(entry);
+        len += line.len();
+    }
+    Ok((stored, len as u64, bytes.len() as u64))
+}
+
+/// The JSON of a line whose checksum holds.
+fn checked(line: &[u8]) -> Option<&[u8]> {
+    let line = line.strip_suffix(b"\n")?;
+    let (sum, json) = line.split_at_checked(8)?;
+    let json = json.strip_prefix(b" ")?;
+    let sum = u32::from_str_radix(std::str::from_utf8(sum).ok()?, 16).ok()?;
+    (crc32fast::hash(json) == sum).then_some(json)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::record::OsFiles;
+    use crate::spec::TaskId;
+    use crate::status::Request;
+
+    fn now() -> Now {
+        Now { wall: jiff::Timestamp::UNIX_EPOCH, monotonic: Duration::from_secs(1), boot_id: "boot".into() }
+    }
+
+    fn requested(task: &str) -> Entry {
+        let task = TaskId::new(task).expect("valid");
+        Entry::Requested { task, request: Request::Cancel, at: now().moment() }
+    }
+
+    fn open(dir: &Path) -> Result<Journal, JournalError> {
+        Journal::open(Arc::new(OsFiles), dir, &now(), || InstanceId("one".into()))
+    }
+
+    fn written(dir: &Path) -> PathBuf {
+        let mut journal = open(dir).expect("opens");
+        for task in ["a", "b"] {
+            journal.append(&requested(task)).expect("appends");
+        }
+        dir.join(NAME)
+    }
+
+    #[test]
+    fn what_was_appended_is_there_after_a_restart_under_the_same_instance() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        written(dir.path());
+        let again = Journal::open(Arc::new(OsFiles), dir.path(), &now(), || InstanceId("two".into())).expect("opens");
+        assert_eq!(again.instance().to_string(), "one");
+        assert_eq!(again.ledger().tasks().count(), 2);
+    }
+
+    #[test]
+    fn a_tail_torn_at_any_byte_is_cut_off_and_the_rest_stands() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let path = written(dir.path());
+        let whole = fs::read(&path).expect("reads");
+        let last = whole[..whole.len() - 1].iter().rposition(|b| *b == b'\n').expect("lines") + 1;
+        for cut in last..whole.len() {
+            fs::write(&path, &whole[..cut]).expect("writes");
+            let mut journal = open(dir.path()).expect("opens");
+            assert_eq!(journal.ledger().tasks().count(), 1, "cut at {cut}");
+            journal.append(&requested("b")).expect("appends");
+            assert_eq!(fs::read(&path).expect("reads"), whole, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn damage_before_the_tail_is_told_and_nothing_is_written() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let path = written(dir.path());
+        let mut bytes = fs::read(&path).expect("reads");
+        bytes[12] ^= 1;
+        fs::write(&path, &bytes).expect("writes");
+        assert!(matches!(open(dir.path()), Err(JournalError::Damaged { line: 1, .. })));
+        assert_eq!(fs::read(&path).expect("reads"), bytes);
+    }
+
+    #[test]
+    fn a_record_of_a_newer_program_is_not_passed_over() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let path = written(dir.path());
+        let json = r#"{"type":"teleported","task":"a"}"#;
+        let line = format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
+        let mut bytes = fs::read(&path).expect("reads");
+        bytes.extend_from_slice(line.as_bytes());
+        fs::write(&path, bytes).expect("writes");
+        assert!(matches!(open(dir.path()), Err(JournalError::Newer { line: 4, .. })));
+    }
+}

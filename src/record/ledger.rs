@@ -1,0 +1,286 @@
+//! The fold of the journal: what is known of every task and attempt. Pure.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::entry::{AttemptEnd, Entry, Hold, Next, StopCause};
+use crate::clock::Moment;
+use crate::git::CommitId;
+use crate::observe::{AttemptKey, InstanceId};
+use crate::spec::{SpecDigest, TaskId, Terms};
+use crate::status::{Reason, Request, Status};
+
+/// What is known of every task.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ledger {
+    instance: Option<InstanceId>,
+    plan_id: Option<Arc<str>>,
+    tasks: HashMap<TaskId, TaskRecord>,
+}
+
+/// What is known of one task.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TaskRecord {
+    /// Where the task stands.
+    pub state: State,
+    /// Number of the newest attempt; 0: never launched.
+    pub attempt: u32,
+    /// Facts of the newest attempt; `None`: never launched.
+    pub current: Option<AttemptRecord>,
+    /// A person wants the live attempt stopped.
+    pub cancel: bool,
+    /// Failed attempts since a person last asked for a run.
+    pub failures: u32,
+    /// Attempts in a row that ended by the engine's or the host's doing.
+    pub interruptions: u32,
+    /// Attempts in a row that ended at the provider's limit.
+    pub rate_limits: u32,
+    /// An attempt of ours made or took over the branch `agent/<id>`.
+    pub owns_branch: bool,
+}
+
+/// Where a task stands, as far as only the journal knows.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum State {
+    /// Never launched, or to be launched again.
+    #[default]
+    Idle,
+    /// The next attempt waits for its time.
+    Waiting {
+        /// `BackOff`, `RateLimited` or `Interrupted`.
+        reason: Reason,
+        /// When the pause began.
+        since: Moment,
+        /// How long it lasts.
+        pause: Duration,
+    },
+    /// Cannot be launched before something changes.
+    Held(Hold),
+    /// The newest attempt is being made or runs.
+    Live,
+    /// Over, with this status.
+    Done(Status),
+}
+
+/// Facts of one attempt, as they became known.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AttemptRecord {
+    /// The spec that it was made from.
+    pub spec: SpecDigest,
+    /// Where it runs.
+    pub host: String,
+    /// What still matters of that spec.
+    pub terms: Terms,
+    /// When it was intended.
+    pub intended: Moment,
+    /// The commit that the branch starts from.
+    pub base: Option<CommitId>,
+    /// The branch's tip before the agent ran.
+    pub start: Option<CommitId>,
+    /// The engine's id of the container.
+    pub container_id: Option<String>,
+    /// The container's name.
+    pub container: Option<String>,
+    /// When a start request may first have been sent.
+    pub start_intent: Option<Moment>,
+    /// When it was known to run.
+    pub started: Option<Moment>,
+    /// Why we stop it, where we do.
+    pub stop: Option<StopCause>,
+    /// What it gave; `None`: not over.
+    pub end: Option<AttemptEnd>,
+}
+
+impl AttemptRecord {
+    /// When it began to run, as well as we know.
+    pub fn running_since(&self) -> Option<&Moment> {
+        self.started.as_ref().or(self.start_intent.as_ref())
+    }
+}
+
+impl TaskRecord {
+    /// The number that the next launch gets. Only a live attempt is gone on with under its own number: so a file that says
+    /// `pending` of an attempt which has ended since can only be a person's request.
+    pub fn next_attempt(&self) -> u32 {
+        if self.state == State::Live { self.attempt } else { self.attempt + 1 }
+    }
+
+    /// The newest attempt's end, where it is over.
+    pub fn end(&self) -> Option<&AttemptEnd> {
+        self.current.as_ref()?.end.as_ref()
+    }
+
+    /// The newest attempt's key.
+    pub fn key(&self, task: &TaskId) -> Option<AttemptKey> {
+        (self.attempt > 0).then(|| AttemptKey { task: task.clone(), attempt: self.attempt })
+    }
+}
+
+impl Ledger {
+    /// This clone's id; set by the journal's first record.
+    pub fn instance(&self) -> Option<&InstanceId> {
+        self.instance.as_ref()
+    }
+
+    /// The plan that is served.
+    pub fn plan_id(&self) -> Option<&str> {
+        self.plan_id.as_deref()
+    }
+
+    /// What is known of a task.
+    pub fn task(&self, id: &TaskId) -> Option<&TaskRecord> {
+        self.tasks.get(id)
+    }
+
+    /// Every task that something is known of, in no order.
+    pub fn tasks(&self) -> impl Iterator<Item = (&TaskId, &TaskRecord)> {
+        self.tasks.iter()
+    }
+
+    /// Attempts that are being made or run, in no order.
+    pub fn live(&self) -> impl Iterator<Item = (AttemptKey, &AttemptRecord)> {
+        self.tasks
+            .iter()
+            .filter(|(_, record)| record.state == State::Live)
+            .filter_map(|(id, record)| Some((record.key(id)?, record.current.as_ref()?)))
+    }
+
+    /// Takes in one record. A record of an attempt that is not the newest one changes nothing.
+    pub fn apply(&mut self, entry: &Entry) {
+        match entry {
+            Entry::Opened { instance, .. } => self.instance = Some(instance.clone()),
+            Entry::Plan { plan_id, .. } => self.plan_id = Some(plan_id.as_str().into()),
+            Entry::Renewed { task, .. } => {
+                let record = self.record(task);
+                if record.state != State::Live {
+                    // The branch may hold the earlier work; it is not taken for this task's own.
+                    *record = TaskRecord { attempt: record.attempt, ..TaskRecord::default() };
+                }
+            }
+            Entry::Taken { task, .. } => self.record(task).state = State::Done(Status::Completed),
+            Entry::Requested { task, request, .. } => self.record(task).request(*request),
+            Entry::Intent { key, spec, host, terms, at } => {
+                let record = self.record(&key.task);
+                if key.attempt < record.attempt {
+                    return;
+                }
+                record.attempt = key.attempt;
+                record.state = State::Live;
+                record.cancel = false;
+                record.current = Some(AttemptRecord {
+                    spec: spec.clone(),
+                    host: host.clone(),
+                    terms: terms.clone(),
+                    intended: at.clone(),
+                    base: None,
+                    start: None,
+                    container_id: None,
+                    container: None,
+                    start_intent: None,
+                    started: None,
+                    stop: None,
+                    end: None,
+                });
+            }
+            Entry::Prepared { key, base, start, .. } => {
+                if let Some((record, current)) = self.current(key) {
+                    current.base = Some(base.clone());
+                    current.start = Some(start.clone());
+                    *record = true;
+                }
+            }
+            Entry::Created { key, container_id, container, .. } => {
+                if let Some((_, current)) = self.current(key) {
+                    current.container_id = Some(container_id.clone());
+                    current.container = Some(container.clone());
+                }
+            }
+            Entry::StartIntent { key, at } => {
+                if let Some((_, current)) = self.current(key) {
+                    current.start_intent = Some(at.clone());
+                }
+            }
+            Entry::Started { key, at } => {
+                if let Some((_, current)) = self.current(key) {
+                    current.started.get_or_insert_with(|| at.clone());
+                }
+            }
+            Entry::StopIntent { key, cause, .. } => {
+                if let Some((_, current)) = self.current(key) {
+                    current.stop.get_or_insert(*cause);
+                }
+            }
+            Entry::Ended { key, end, next, at } => self.end(key, end, *next, at),
+            Entry::Held { task, hold, .. } => {
+                let record = self.record(task);
+                if !matches!(record.state, State::Done(_)) {
+                    record.state =
+                        if record.cancel { State::Done(Status::Cancelled) } else { State::Held(hold.clone()) };
+                }
+            }
+            Entry::Released { task, .. } => {
+                let record = self.record(task);
+                if matches!(record.state, State::Held(_)) {
+                    record.state = State::Idle;
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, key: &AttemptKey, end: &AttemptEnd, next: Next, at: &Moment) {
+        let Some(record) = self.tasks.get_mut(&key.task).filter(|r| r.attempt == key.attempt && r.state == State::Live)
+        else {
+            return;
+        };
+        if let Some(current) = &mut record.current {
+            current.end = Some(end.clone());
+        }
+        record.cancel = false;
+        record.state = match next {
+            Next::Complete => State::Done(Status::Completed),
+            Next::Fail => State::Done(Status::Failed),
+            Next::Cancel => State::Done(Status::Cancelled),
+            Next::Retry { reason, pause_ms } => {
+                State::Waiting { reason, since: at.clone(), pause: Duration::from_millis(pause_ms) }
+            }
+        };
+        let (failures, interruptions, rate_limits) = match next {
+            Next::Retry { reason: Reason::Interrupted, .. } => (record.failures, record.interruptions + 1, 0),
+            Next::Retry { reason: Reason::RateLimited, .. } => (record.failures, 0, record.rate_limits + 1),
+            Next::Retry { .. } | Next::Fail => (record.failures + 1, 0, 0),
+            Next::Complete | Next::Cancel => (0, 0, 0),
+        };
+        (record.failures, record.interruptions, record.rate_limits) = (failures, interruptions, rate_limits);
+    }
+
+    fn record(&mut self, task: &TaskId) -> &mut TaskRecord {
+        if !self.tasks.contains_key(task) {
+            self.tasks.insert(task.clone(), TaskRecord::default());
+        }
+        self.tasks.get_mut(task).expect("BUG: inserted above")
+    }
+
+    /// The newest attempt where it is the one meant, with its task's `owns_branch`.
+    fn current(&mut self, key: &AttemptKey) -> Option<(&mut bool, &mut AttemptRecord)> {
+        let record = self.tasks.get_mut(&key.task).filter(|record| record.attempt == key.attempt)?;
+        Some((&mut record.owns_branch, record.current.as_mut()?))
+    }
+}
+
+impl TaskRecord {
+    fn request(&mut self, request: Request) {
+        match (request, &self.state) {
+            (Request::Run, State::Live) => self.cancel = false,
+            (Request::Run, _) => {
+                self.state = State::Idle;
+                (self.failures, self.interruptions, self.rate_limits) = (0, 0, 0);
+            }
+            (Request::Cancel, State::Live) => self.cancel = true,
+            (Request::Cancel, State::Done(_)) => {}
+            (Request::Cancel, State::Idle | State::Waiting { .. } | State::Held(_)) => {
+                self.state = State::Done(Status::Cancelled);
+            }
+        }
+    }
+}

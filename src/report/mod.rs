@@ -1,0 +1,23 @@
+//! What people and programs are told: one view of a pass, and the forms in which it is shown.
+
+mod describe;
+pub mod diagnostics;
+pub mod escape;
+mod events;
+pub mod graph;
+mod lines;
+mod live;
+mod plan_text;
+mod review;
+pub mod table;
+pub mod time;
+mod view;
+mod window;
+
+pub use describe::{Description, Link, SpecView};
+pub use events::EventView;
+pub use lines::{LineFormat, LineReporter};
+pub use live::{LiveReporter, Size};
+pub use plan_text::{NextAction, NextPass, Waiting};
+pub use review::{BranchFacts, BranchReview, Review, ReviewFacts, tops};
+pub use view::{FORMAT, OrphanView, Summary, TaskView, View, plural};

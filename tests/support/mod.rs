@@ -1,0 +1,8 @@
+//! What several test modules share: fakes that are stricter than the real things, and a private real engine.
+#![expect(dead_code, reason = "each test uses its part")]
+#![expect(unreachable_pub, reason = "a test binary has no outside")]
+
+pub mod engine;
+pub mod fake_files;
+pub mod fake_runtime;
+pub mod project;
