@@ -464,9 +464,11 @@ async fn written(world: &World, id: &str) {
 }
 
 async fn stop_kills_what_does_not_listen(world: World) {
-    let deaf = Behaviour { on_term: None, ..Behaviour::endless() };
-    let id = world.create("a", "trap '' TERM; while :; do sleep 1; done", deaf).await;
+    let output = vec![(LogStream::Stdout, b"up\n".to_vec())];
+    let deaf = Behaviour { on_term: None, output, ..Behaviour::endless() };
+    let id = world.create("a", "trap '' TERM; echo up; while :; do sleep 1; done", deaf).await;
     world.runtime().start(&id).await.expect("started");
+    written(&world, &id).await;
     within(world.runtime().stop(&id, Duration::from_millis(500))).await.expect("stopped");
     let detail = world.inspect(&id).await;
     assert_eq!((detail.container.state, detail.exit_code, detail.oom_killed), (ContainerState::Exited, 137, false));

@@ -117,7 +117,6 @@ async fn after_the_supervisors_death(world: &World, change: impl FnOnce(&mut ser
     let id = world.launch("a", "sleep 1000").await;
     let mut started = world.fact(&id, "started.json");
     kill_process(world.supervisor(&id), Signal::KILL).expect("killed");
-    until(|| command_lines(&id.replace(".orch", "-orch")).is_empty()).await;
     change(&mut started);
     std::fs::write(world.folder(&id).join("started.json"), started.to_string()).expect("written");
     id

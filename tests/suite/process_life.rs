@@ -62,8 +62,9 @@ async fn the_whole_tree_is_stopped() {
     for (n, avoid) in modes().into_iter().enumerate() {
         let world = World::avoiding(avoid);
         let unique = format!("{}.{n}", 20_000 + std::process::id());
-        let shell = format!("{} trap '' TERM; while :; do sleep 0.1; done", DAEMON.replace("UNIQUE", &unique));
+        let shell = format!("trap '' TERM; {} while :; do sleep 0.1; done", DAEMON.replace("UNIQUE", &unique));
         let id = world.launch("a", &shell).await;
+        world.written(&id).await;
         until(|| !command_lines(&unique).is_empty()).await;
         within(world.runtime.stop(&id, Duration::from_millis(50))).await.expect("stopped");
         assert_eq!(world.inspect(&id).await.exit_code, 137, "{avoid:?}");
