@@ -277,6 +277,8 @@ impl From<JournalError> for Report {
             JournalError::Damaged { .. } => report
                 .hint("restore it from a backup if there is one")
                 .hint("or move it away to begin anew: branches, worktrees and containers stay, and are then nobody's"),
+            JournalError::Foreign { .. } => Self::of(Kind::Locked, &error)
+                .hint("somebody deleted the lock file, or this file system's locks do not work; run one of them only"),
             JournalError::Newer { .. } => report.hint("use the newer version, which `orchestrate --version` names"),
         }
     }

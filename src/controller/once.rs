@@ -34,8 +34,13 @@ pub async fn once(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> R
         let executor = reconciler.executor();
         let jobs: Vec<_> = plan.actions.into_iter().map(|action| reconciler.begin(action, &tasks)).collect();
         let mut running: FuturesUnordered<_> = jobs.into_iter().map(|job| executor.perform(job)).collect();
+        let mut relist = false;
         while let Some(outcome) = running.next().await {
-            reconciler.finish(outcome)?;
+            relist |= reconciler.finish(outcome)?;
+        }
+        drop(running);
+        if relist {
+            list(reconciler).await?;
         }
     }
     publish(reconciler).await?;

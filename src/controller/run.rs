@@ -180,15 +180,25 @@ impl Loop<'_> {
             let wake = match self.pass().await {
                 Ok(Pass::Wait(wake)) => wake,
                 Ok(Pass::End(end)) => return self.end(end).await,
-                Err(error) if error.is_transient() => {
-                    self.reporter.notice(Level::Warning, &one_line(&error));
-                    self.timers.retry = Some(Instant::now() + TRY_AGAIN);
+                Err(error) => {
+                    self.bear(error)?;
                     None
                 }
-                Err(error) => return Err(error),
             };
-            self.wait(wake).await?;
+            if let Err(error) = self.wait(wake).await {
+                self.bear(error)?;
+            }
         }
+    }
+
+    /// Goes on after what may pass by itself, such as a full disk.
+    fn bear(&mut self, error: RunError) -> Result<(), RunError> {
+        if !error.is_transient() {
+            return Err(error);
+        }
+        self.reporter.notice(Level::Warning, &one_line(&error));
+        self.timers.retry = Some(Instant::now() + TRY_AGAIN);
+        Ok(())
     }
 
     async fn pass(&mut self) -> Result<Pass, RunError> {
@@ -239,12 +249,14 @@ impl Loop<'_> {
             self.events = Some(self.reconciler.context().runtime.events(&instance));
         }
         if due(&mut self.timers.list) || self.timers.resync <= now {
+            self.timers.resync = now + self.options.resync;
             self.list();
         }
-        if self.timers.holds <= now && !self.checking && self.reconciler.unavailable().is_none() {
+        // What is due is put off in any case: a timer in the past would wake the loop for ever.
+        if self.timers.holds <= now {
             self.timers.holds = now + LOOK_AT_HOLDS;
             let holds = self.reconciler.holds();
-            if !holds.is_empty() {
+            if !holds.is_empty() && !self.checking && self.reconciler.unavailable().is_none() {
                 self.checking = true;
                 let context = Arc::clone(self.reconciler.context());
                 self.work.spawn(async move { Work::Checked(Reconciler::outdated(context, holds).await) });
@@ -270,9 +282,10 @@ impl Loop<'_> {
 
     fn list(&mut self) {
         if self.listing {
+            // The one in flight may be older than what this one is wanted for.
+            self.timers.list = Some(Instant::now() + LIST_AGAIN);
             return;
         }
-        self.timers.resync = Instant::now() + self.options.resync;
         self.listing = true;
         self.reconciler.begin_list();
         let context = Arc::clone(self.reconciler.context());
@@ -283,14 +296,16 @@ impl Loop<'_> {
     async fn wait(&mut self, wake: Option<Duration>) -> Result<(), RunError> {
         let until = self.until(wake);
         let stopping = self.timers.stop.is_some();
+        // In a fixed order, so that a simulation replays; nothing starves, since all that is there is taken in below.
         tokio::select! {
-            Some(work) = self.work.join_next() => self.take(work)?,
-            event = next(&mut self.events) => self.take_event(event),
-            () = self.wakeups.changes.notified() => {}
+            biased;
             () = self.wakeups.shutdown.cancelled(), if !stopping => {
                 self.reporter.notice(Level::Info, "stopping: nothing more is launched; containers go on running");
                 self.timers.stop = Some(Instant::now() + STOP_PATIENCE);
             }
+            Some(work) = self.work.join_next() => self.take(work)?,
+            event = next(&mut self.events) => self.take_event(event),
+            () = self.wakeups.changes.notified() => {}
             () = sleep_until(until) => {}
         }
         while let Some(work) = self.work.try_join_next() {
@@ -304,7 +319,8 @@ impl Loop<'_> {
 
     fn until(&self, wake: Option<Duration>) -> Option<Instant> {
         let timers = &self.timers;
-        let stall = timers.away.filter(|_| self.options.until_done).map(|since| since + self.options.stall_timeout);
+        let stalls = self.options.until_done && self.jobs == 0 && self.reconciler.is_desired_valid();
+        let stall = timers.away.filter(|_| stalls).map(|since| since + self.options.stall_timeout);
         let timeout = self.options.timeout.map(|timeout| timers.started + timeout);
         let wake = wake.map(|wake| Instant::now() + wake);
         let listed = Some(timers.resync);
@@ -319,7 +335,9 @@ impl Loop<'_> {
         match work {
             Ok(Work::Done(outcome)) => {
                 self.jobs -= 1;
-                self.reconciler.finish(outcome)?;
+                if self.reconciler.finish(outcome)? && self.timers.list.is_none() {
+                    self.timers.list = Some(Instant::now());
+                }
                 self.note_away();
             }
             Ok(Work::Listed(listed)) => {

@@ -63,7 +63,10 @@ pub struct EngineInfo {
     pub version: String,
     /// The API version agreed on.
     pub api_version: String,
-    /// When the engine was last started, where that can be known; maybe later than told, never earlier.
+    /// Its clock; `None` where it does not tell.
+    pub time: Option<Timestamp>,
+    /// When the engine was last started, where that can be known; maybe some seconds off, and where it let containers run
+    /// on maybe an earlier start's.
     pub started_at: Option<Timestamp>,
     /// Whether containers live on while the engine is down; `None` where it does not say.
     pub live_restore: Option<bool>,

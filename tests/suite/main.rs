@@ -27,5 +27,6 @@ mod process_support;
 mod record_files;
 mod record_lock;
 mod record_plan_file;
+mod sim;
 mod specs;
 mod transport;

@@ -423,6 +423,7 @@ impl Runtime for ProcessRuntime {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             api_version: PROTOCOL.to_owned(),
             // There is no engine that could be away: a supervisor needs none of us.
+            time: None,
             started_at: None,
             live_restore: Some(true),
         })
