@@ -15,6 +15,7 @@ use super::{describe, events, graph, init, logs, once, plan, request, review, ru
     name = "orchestrate",
     version,
     styles = STYLES,
+    override_usage = "orchestrate [OPTIONS] [COMMAND]",
     disable_help_subcommand = true,
     after_help = "Without a command: `once`. Flags stand over variables, variables over the plan file.\n\
                   `orchestrate help COMMAND` tells more, with examples.",

@@ -114,7 +114,7 @@ impl Cancel {
                 }
                 Status::Cancelled => context.output.note(&format!("{}: is cancelled already", task.id)),
                 Status::Running | Status::Pending | Status::Blocked => {
-                    let what = if task.status == Status::Running { "is being stopped" } else { "will not be launched" };
+                    let what = if task.status == Status::Running { "will be stopped" } else { "will not be launched" };
                     context.output.note(&format!("{}: {what}", task.id));
                     ask(&mut asked, task, Status::Cancelled);
                 }

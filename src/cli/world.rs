@@ -55,7 +55,7 @@ impl Context {
 
     /// A path as given on the command line: relative to where we work.
     pub(super) fn path(&self, path: &Path) -> PathBuf {
-        self.dir().join(path)
+        self.global.dir.as_ref().map_or_else(|| path.to_owned(), |dir| dir.join(path))
     }
 
     /// Finds the repository and the engine. Asks the engine nothing yet.

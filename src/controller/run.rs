@@ -114,6 +114,8 @@ struct Loop<'a> {
     statuses: Vec<TaskStatus>,
     unpublished: bool,
     reconnects: u32,
+    /// The runtime was looked at, or was found away: before that there is nothing to tell.
+    looked: bool,
 }
 
 /// When something is due; `None`: not.
@@ -167,6 +169,7 @@ pub async fn run(
         statuses: Vec::new(),
         unpublished: true,
         reconnects: 0,
+        looked: false,
     };
     controller.run().await
 }
@@ -210,7 +213,7 @@ impl Loop<'_> {
         self.begin(&plan, &tasks);
         // With jobs begun, slots and statuses are others.
         let Some((tasks, plan)) = self.reconciler.decide(&now) else { return Ok(Pass::Wait(None)) };
-        if self.statuses != plan.tasks {
+        if self.looked && self.statuses != plan.tasks {
             self.statuses.clone_from(&plan.tasks);
             self.unpublished = true;
             self.checked = false;
@@ -220,7 +223,7 @@ impl Loop<'_> {
         if !self.listing && self.timers.list.is_none() && self.reconciler.wants_another_list() {
             self.timers.list = Some(Instant::now() + LIST_AGAIN);
         }
-        if self.unpublished && self.timers.publish.is_none() && !self.publishing {
+        if self.looked && self.unpublished && self.timers.publish.is_none() && !self.publishing {
             self.timers.publish = Some(Instant::now() + GATHER);
         }
         Ok(match self.ended(&tasks, &plan) {
@@ -345,6 +348,7 @@ impl Loop<'_> {
             }
             Ok(Work::Listed(listed)) => {
                 self.listing = false;
+                self.looked = true;
                 match self.reconciler.take_list(listed) {
                     Ok(relist) => {
                         if relist {
@@ -394,6 +398,7 @@ impl Loop<'_> {
     /// The runtime does not answer: look again after a pause that grows.
     fn lose(&mut self, message: &str) {
         self.events = None;
+        self.looked = true;
         self.reconciler.lose_runtime(message);
         self.note_away();
         let pause = self.reconciler.pause(self.reconnects);

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use gix::{ObjectId, Repository};
 
+use super::admin;
 use super::contract::GitError;
 use super::open::{failed, io};
 
@@ -21,12 +22,8 @@ pub(super) fn sync(repo: &Repository, ids: &[ObjectId]) -> Result<(), GitError> 
         let hex = id.to_hex().to_string();
         let (folder, name) = hex.split_at(2);
         let path = objects.join(folder).join(name);
-        match std::fs::File::open(&path) {
-            Ok(file) => file.sync_all().map_err(io("make durable", &path))?,
-            // It was there before, in a pack.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(io("open", &path)(error)),
-        }
+        // One that is gone was there before, in a pack.
+        admin::sync(&path)?;
     }
     Ok(())
 }

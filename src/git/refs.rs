@@ -46,8 +46,25 @@ pub(super) fn read_direct(repo: &gix::Repository, full_ref: &str) -> Result<Opti
     }
 }
 
-/// Moves a ref from what it was seen to be to `new`. Whoever moved it meanwhile wins.
+/// Moves a ref from what it was seen to be to `new`, durably. Whoever moved it meanwhile wins.
 pub(super) fn write(
+    repo: &gix::Repository,
+    full_ref: &str,
+    expected: Option<gix::ObjectId>,
+    new: gix::ObjectId,
+    why: &str,
+) -> Result<(), GitError> {
+    write_soon(repo, full_ref, expected, new, why)?;
+    sync(repo, full_ref)
+}
+
+/// Neither git nor gix makes a loose ref durable before others rely on it. One that was packed meanwhile is.
+pub(super) fn sync(repo: &gix::Repository, full_ref: &str) -> Result<(), GitError> {
+    admin::sync(&repo.common_dir().join(full_ref))
+}
+
+/// The same, durable whenever the file system likes: for several in a row, synced together.
+pub(super) fn write_soon(
     repo: &gix::Repository,
     full_ref: &str,
     expected: Option<gix::ObjectId>,
@@ -76,14 +93,14 @@ pub(super) fn write(
         repo.edit_references_as([edit], Some(identity::signature(&time)))
             .map_err(|error| failed(format!("move `{full_ref}`"), error))?;
     }
-    sync(&path)
+    Ok(())
 }
 
-/// Points a ref of ours at a commit, whatever it was; nothing is written where it is so already.
-pub(super) fn ensure(repo: &gix::Repository, full_ref: &str, new: gix::ObjectId, why: &str) -> Result<(), GitError> {
+/// Points a ref of ours at a commit, whatever it was, and tells whether it was elsewhere.
+pub(super) fn ensure(repo: &gix::Repository, full_ref: &str, new: gix::ObjectId, why: &str) -> Result<bool, GitError> {
     match read_direct(repo, full_ref)? {
-        Some(old) if old == new => Ok(()),
-        old => write(repo, full_ref, old, new, why),
+        Some(old) if old == new => Ok(false),
+        old => write_soon(repo, full_ref, old, new, why).map(|()| true),
     }
 }
 
@@ -180,14 +197,4 @@ fn clear_stale_lock(common_dir: &Path, path: &Path) -> Result<(), GitError> {
     std::fs::write(&probe, b"").map_err(io("write", &probe))?;
     let now = probe.metadata().and_then(|meta| meta.modified()).map_err(io("look at", &probe))?;
     if now.duration_since(made).is_ok_and(|age| age > STALE_LOCK) { admin::remove_file(lock) } else { Ok(()) }
-}
-
-/// Neither git nor gix makes a loose ref durable before others rely on it.
-fn sync(path: &Path) -> Result<(), GitError> {
-    match std::fs::File::open(path) {
-        Ok(file) => file.sync_all().map_err(io("make durable", path)),
-        // Packed meanwhile.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(io("make durable", path)(error)),
-    }
 }

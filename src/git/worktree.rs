@@ -21,8 +21,15 @@ pub(super) fn ensure(git: &GixRepository, request: &WorktreeRequest) -> Result<W
     exclude::ensure(common_dir)?;
 
     let found = Admin::find(common_dir, &path)?;
+    if let Some(admin) = found.as_ref().filter(|admin| admin.is_ours()) {
+        admin.point_at(&path)?;
+    }
     let tip = ensure_branch(&repo, request, base, &path, &git.layout)?;
-    refs::ensure(&repo, &request.base_ref, base, "orchestrate: base of a task")?;
+    if refs::ensure(&repo, &request.base_ref, base, "orchestrate: base of a task")? {
+        // Together: the second one costs little then.
+        refs::sync(&repo, &request.branch)?;
+        refs::sync(&repo, &request.base_ref)?;
+    }
 
     let place = Place::at(&path)?;
     let admin = match found {
@@ -187,7 +194,7 @@ fn ensure_branch(
         }
         RefValue::Absent => {
             refuse_blocked(repo, &request.branch)?;
-            refs::write(repo, &request.branch, None, base, "branch: Created by orchestrate")?;
+            refs::write_soon(repo, &request.branch, None, base, "branch: Created by orchestrate")?;
             Ok(base)
         }
     }

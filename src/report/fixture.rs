@@ -111,14 +111,10 @@ impl World {
         for entry in &self.entries {
             ledger.apply(entry);
         }
-        let observed = match &self.away {
-            Some(why) => Observed::unavailable(why.clone()),
-            None => {
-                let mut observer = Observer::default();
-                let _relist = observer.apply_list(self.containers.clone(), &BTreeSet::new());
-                observer.observed().clone()
-            }
-        };
+        let mut watcher = Observer::default();
+        let _relist = watcher.apply_list(self.containers.clone(), &BTreeSet::new());
+        let seen = watcher.observed().clone();
+        let observed = self.away.as_ref().map_or(seen, |why| Observed::unavailable(why.clone()));
         let now = now(self.seconds);
         let memory = Memory::new();
         let plan = plan(&Inputs {

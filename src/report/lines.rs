@@ -32,8 +32,8 @@ pub struct LineReporter {
     seen: HashMap<String, Seen>,
 }
 
-/// What was told last of a task.
-type Seen = (Status, Option<Reason>, u32, bool);
+/// What was told last of a task. Not its attempt, which is known only while it is being launched.
+type Seen = (Status, Option<Reason>, bool);
 
 /// One change as JSON.
 #[derive(Serialize)]
@@ -73,12 +73,16 @@ impl LineReporter {
     }
 
     fn change(&mut self, view: &View, task: &TaskView) {
-        let seen = (task.status, task.reason, task.attempt, task.stale);
+        // That the engine is away is one notice, not a change of every task; what it means for them shows when it is back.
+        if task.reason == Some(Reason::EngineUnavailable) {
+            return;
+        }
+        let seen = (task.status, task.reason, task.stale);
         let before = self.seen.insert(task.id.clone(), seen);
         if before == Some(seen) || (before.is_none() && is_dull(task)) {
             return;
         }
-        let was = before.map(|(status, ..)| status).filter(|was| *was != task.status);
+        let was = before.map(|(status, _, _)| status).filter(|was| *was != task.status);
         let level = level_of(task);
         if level < self.least {
             return;
@@ -148,9 +152,11 @@ fn text(view: &View, task: &TaskView) -> String {
     line
 }
 
-/// What need not be told when it is first seen: it waits for its turn.
+/// What need not be told when it is first seen: it waits for its turn or for others, or was so before we came.
 fn is_dull(task: &TaskView) -> bool {
-    matches!(task.reason, Some(Reason::WaitingForDependencies | Reason::WaitingForSlot))
+    let waits = [Reason::WaitingForDependencies, Reason::WaitingForSlot, Reason::DependencyFailed];
+    matches!(task.status, Status::Completed | Status::Cancelled)
+        || task.reason.is_some_and(|reason| waits.contains(&reason))
 }
 
 fn level_of(task: &TaskView) -> Level {
@@ -158,6 +164,8 @@ fn level_of(task: &TaskView) -> Level {
         Status::Failed => Level::Error,
         Status::Blocked | Status::Cancelled => Level::Warning,
         Status::Running if task.stale => Level::Warning,
+        // Over in a moment, and its result is told.
+        Status::Running if task.reason == Some(Reason::Harvesting) => Level::Debug,
         Status::Pending | Status::Running | Status::Completed => Level::Info,
     }
 }
@@ -244,6 +252,19 @@ mod tests {
         assert!(lines.iter().all(|line| line["level"] != "info"));
         assert_eq!(lines.last().expect("a line")["message"], "the engine\nis away");
         assert!(lines.iter().any(|line| line["task"] == "left" && line["status"] == "failed"));
+    }
+
+    #[test]
+    fn an_engine_that_is_away_is_no_change_of_every_task() {
+        let (mut reporter, page) = reporter(LineFormat::Text, Level::Info);
+        let mut world = busy();
+        reporter.pass(&world.snapshot());
+        drop(page.take());
+        world.away = Some("gone".to_owned());
+        reporter.pass(&world.snapshot());
+        world.away = None;
+        reporter.pass(&world.snapshot());
+        assert_eq!(page.take(), "");
     }
 
     #[test]

@@ -71,7 +71,11 @@ impl NextPass {
             task: task.id.clone(),
             status: task.status,
             reason: task.reason,
-            message: task.message.clone().unwrap_or_default(),
+            message: match task.reason {
+                // Told once, above the list.
+                Some(Reason::EngineUnavailable) => "the engine does not answer".to_owned(),
+                _ => task.message.clone().unwrap_or_default(),
+            },
         });
         Self {
             waiting: waiting.collect(),

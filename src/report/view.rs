@@ -360,7 +360,8 @@ fn next(snapshot: &Snapshot, summary: &Summary) -> Vec<String> {
     if snapshot.tasks.suspend && summary.pending > 0 {
         next.push("the plan is suspended; `orchestrate resume` lets it go on".to_owned());
     }
-    if let Some(wake) = snapshot.plan.wake {
+    // While agents work, what the clock changes is a flag at most.
+    if let Some(wake) = snapshot.plan.wake.filter(|_| summary.running == 0) {
         next.push(format!("something changes by itself in {}", time::age(wake)));
     }
     if summary.running > 0 && snapshot.plan.actions.is_empty() {
@@ -402,7 +403,7 @@ mod tests {
     #[test]
     fn ages_come_from_the_monotonic_clock_while_it_runs_and_stale_is_a_flag() {
         let mut snapshot = busy().snapshot();
-        snapshot.now.wall -= std::time::Duration::from_secs(86_400);
+        snapshot.now.wall -= std::time::Duration::from_hours(24);
         let view = View::of(&snapshot, "folder");
         assert_eq!((task(&view, "slow").seconds, task(&view, "slow").stale), (Some(302), true));
         assert_eq!((task(&view, "right").seconds, task(&view, "right").stale), (Some(232), false));

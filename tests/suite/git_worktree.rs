@@ -88,6 +88,10 @@ async fn asking_again_changes_nothing_and_keeps_work() {
 #[case::stale_lock_after_the_end("touch .git/worktrees/a/index.lock")]
 #[case::no_link("rm .worktrees/a/.git")]
 #[case::registration_lost("rm -rf .git/worktrees/a")]
+#[case::empty_files_after_a_power_cut(
+    "cd .git/worktrees/a; : > gitdir; : > HEAD; : > commondir; : > orchestrate; printf initializing > locked; rm -f index"
+)]
+#[case::empty_registration(": > .git/worktrees/a/gitdir")]
 #[case::leftover_staging(
     "rm -rf .git/worktrees/a .worktrees/a; mkdir -p .git/orchestrate/tmp/a; touch .git/orchestrate/tmp/a/HEAD"
 )]
@@ -579,8 +583,10 @@ async fn inner_filters() {
     // A git without that filter stores what is there.
     fixture.git(&["add", "-A"]);
     fixture.git(&["commit", "-q", "-m", "filtered"]);
+    write(&home, ".config/git/ignore", "*.mine\n");
     let base = fixture.head();
     let made = fixture.ensure("a").await;
+    write(&made.path, "ignored.mine", "");
     let content = std::fs::read_to_string(made.path.join("a.up")).expect("read");
     assert_eq!(content, if present { "stored\n" } else { "STORED\n" });
     let taken = fixture.take("a", &base, Leftovers::Commit).await.expect("taken");
@@ -620,7 +626,7 @@ async fn a_ref_lock_of_the_killed_is_cleared_and_one_in_use_is_not() {
     assert!(fixture.repo.ensure_worktree(&fixture.request("a")).await.is_err_and(|error| error.is_transient()));
     let held = std::fs::File::options().write(true).open(&lock).expect("open");
     let made = held.metadata().and_then(|meta| meta.modified()).expect("a time");
-    held.set_modified(made - std::time::Duration::from_secs(60)).expect("set");
+    held.set_modified(made - std::time::Duration::from_mins(1)).expect("set");
     fixture.ensure("a").await;
     assert!(!lock.exists());
 }

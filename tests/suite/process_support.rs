@@ -134,6 +134,15 @@ impl World {
         serde_json::from_slice(&text).expect("JSON")
     }
 
+    /// The supervisor of one that has not started.
+    pub(crate) fn holder(&self, id: &str) -> rustix::process::Pid {
+        let folder = self.folder(id).canonicalize().expect("there");
+        let is_there = |pid: i32| std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == folder);
+        let pids = std::fs::read_dir("/proc").expect("listed").flatten();
+        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(|pid| is_there(*pid)).find_map(rustix::process::Pid::from_raw).expect("a supervisor")
+    }
+
     pub(crate) fn supervisor(&self, id: &str) -> rustix::process::Pid {
         let pid = self.fact(id, "started.json")["supervisor"]["pid"].as_i64().expect("a pid");
         rustix::process::Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("a pid")
@@ -180,4 +189,14 @@ pub(crate) async fn until(mut holds: impl FnMut() -> bool) {
         }
     })
     .await;
+}
+
+/// The command lines of living processes that hold a text, but for ours.
+pub(crate) fn command_lines(text: &str) -> Vec<String> {
+    let line = |pid: &std::ffi::OsStr| {
+        let line = std::fs::read(std::path::Path::new("/proc").join(pid).join("cmdline")).ok()?;
+        Some(String::from_utf8_lossy(&line).replace('\0', " "))
+    };
+    let entries = std::fs::read_dir("/proc").expect("listed").flatten();
+    entries.filter_map(|entry| line(&entry.file_name())).filter(|line| line.contains(text)).collect()
 }

@@ -40,6 +40,8 @@ use crate::runtime::{
 const LIMIT: Duration = Duration::from_secs(90);
 /// How long after its grace a stop may take: the kernel has to end every process.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// How often a stop that was not answered is tried again; it may be repeated without harm.
+const STOP_TRIES: u32 = 5;
 /// Between two looks at what is being ended.
 const LOOK: Duration = Duration::from_millis(20);
 /// Version of what stands in the folders and goes over the sockets.
@@ -494,6 +496,7 @@ impl Runtime for ProcessRuntime {
     async fn stop(&self, id: &str, grace: Duration) -> Result<(), RuntimeError> {
         let failed = |kind, message: &str| failed(Operation::Stop, Some(id), kind, message);
         let question = Ask::Stop { grace_ms: u64::try_from(grace.as_millis()).unwrap_or(u64::MAX) };
+        let mut broken = 0;
         loop {
             let (folder, look) = self.known(Operation::Stop, id).await?;
             match look.phase {
@@ -502,9 +505,14 @@ impl Runtime for ProcessRuntime {
                 Phase::Running(_) => match ask(&folder.path, &question, grace.saturating_add(STOP_LIMIT)).await {
                     Asked::Answered(Answer::Failed { message }) => return Err(failed(ErrorKind::Engine, &message)),
                     Asked::Answered(_) => return Ok(()),
-                    Asked::Unknown(message) => return Err(failed(ErrorKind::Unknown, &message)),
-                    // It is about to end, or was killed: the next look tells.
-                    Asked::NobodyThere => tokio::time::sleep(LOOK).await,
+                    Asked::Unknown(message) if broken == STOP_TRIES => {
+                        return Err(failed(ErrorKind::Unknown, &message));
+                    }
+                    // It is about to end, or was killed as we spoke: the next look tells.
+                    Asked::Unknown(_) | Asked::NobodyThere => {
+                        broken += 1;
+                        tokio::time::sleep(LOOK).await;
+                    }
                 },
             }
         }
