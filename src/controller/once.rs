@@ -16,6 +16,7 @@ pub async fn once(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> R
     reconciler.sweep()?;
     reconciler.refresh(PARTIAL_PATIENCE).await?;
     reconciler.require_desired()?;
+    reconciler.require_commit().await?;
     list(reconciler).await?;
     // One list proves no absence.
     for _ in 0..2 {

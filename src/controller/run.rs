@@ -179,6 +179,7 @@ impl Loop<'_> {
         self.reconciler.sweep()?;
         self.reconciler.refresh(crate::record::PARTIAL_PATIENCE).await?;
         self.reconciler.require_desired()?;
+        self.reconciler.require_commit().await?;
         loop {
             let wake = match self.pass().await {
                 Ok(Pass::Wait(wake)) => wake,
