@@ -19,6 +19,7 @@ mod git_merge;
 mod git_result;
 mod git_support;
 mod git_worktree;
+mod plan_properties;
 mod process_adopt;
 mod process_confinement;
 mod process_life;
