@@ -12,12 +12,12 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space}
 pub(in super::super) struct Outer {
     /// The supervisor's own pid namespace.
     own_pids: Option<File>,
-    /// Whether there is a pid namespace for the next child.
+    /// Whether there is a pid namespace for the next child; then the cell can make further namespaces, too.
     pub(in super::super) pids: bool,
     /// Whether we may make namespaces only through a user namespace.
     pub(in super::super) user: bool,
-    /// Whether the cell can make further ones.
-    pub(in super::super) able: bool,
+    /// Whether no child was made in it yet.
+    fresh: bool,
     /// Why not.
     pub(in super::super) note: Option<String>,
 }
@@ -30,7 +30,7 @@ fn unshare(flags: UnshareFlags) -> io::Result<()> {
 impl Outer {
     /// Nothing is made.
     pub(in super::super) fn none(note: Option<String>) -> Self {
-        Self { own_pids: None, pids: false, user: false, able: false, note }
+        Self { own_pids: None, pids: false, user: false, fresh: true, note }
     }
 
     /// Makes a pid namespace for the next child, as root or through a user namespace. Only while this process has a
@@ -38,9 +38,9 @@ impl Outer {
     pub(in super::super) fn enter() -> Self {
         let own_pids = File::open("/proc/self/ns/pid").ok();
         match unshare(UnshareFlags::NEWPID) {
-            Ok(()) => Self { own_pids, pids: true, user: false, able: true, note: None },
+            Ok(()) => Self { own_pids, pids: true, user: false, fresh: true, note: None },
             Err(_) => match Self::enter_user() {
-                Ok(()) => Self { own_pids, pids: true, user: true, able: true, note: None },
+                Ok(()) => Self { own_pids, pids: true, user: true, fresh: true, note: None },
                 Err(error) => Self::none(Some(format!("namespaces: {error}"))),
             },
         }
@@ -55,8 +55,12 @@ impl Outer {
         fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))
     }
 
-    /// Makes a fresh pid namespace for another child: the first one ends with its first process.
+    /// Makes sure of a pid namespace for the next child: one ends with its first process. Only root can make another:
+    /// the way back to our own is not a user namespace's to give.
     pub(in super::super) fn renew(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.fresh) {
+            return Ok(());
+        }
         let Some(own) = self.own_pids.as_ref().filter(|_| self.pids) else { return Ok(()) };
         move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::ProcessID))?;
         unshare(UnshareFlags::NEWPID)
