@@ -5,7 +5,10 @@ use std::io;
 use std::os::fd::AsFd as _;
 
 use rustix::process::{getegid, geteuid};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+use rustix::thread::{
+    CapabilitySets, LinkNameSpaceType, UnshareFlags, capabilities, configure_capability_in_ambient_set,
+    move_into_link_name_space, set_capabilities,
+};
 
 /// The namespaces around the cell.
 #[derive(Debug)]
@@ -52,7 +55,8 @@ impl Outer {
         // Without it the kernel refuses the map of groups.
         fs::write("/proc/self/setgroups", "deny")?;
         fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
-        fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))
+        fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
+        keep_capabilities()
     }
 
     /// Makes sure of a pid namespace for the next child: one ends with its first process. Only root can make another:
@@ -65,6 +69,14 @@ impl Outer {
         move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::ProcessID))?;
         unshare(UnshareFlags::NEWPID)
     }
+}
+
+/// Who is not root loses by an exec what the user namespace gave; the cell needs it until it gives it up itself.
+fn keep_capabilities() -> io::Result<()> {
+    let all = capabilities(None)?.permitted;
+    set_capabilities(None, CapabilitySets { effective: all, permitted: all, inheritable: all })?;
+    // Those that this kernel does not know are not among them.
+    all.iter().try_for_each(|capability| Ok(configure_capability_in_ambient_set(capability, true)?))
 }
 
 /// Makes the namespaces of the cell itself. Only while this process has a single thread.
