@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::entry::{Entry, FORMAT};
 use super::files::{FileError, Files};
-use super::ledger::Ledger;
+use super::ledger::{Ledger, TaskRecord};
 use crate::clock::Now;
 use crate::observe::InstanceId;
 
@@ -25,6 +25,14 @@ pub struct Journal {
     /// A failed append may have left a part of a record behind `len`.
     torn: bool,
     ledger: Ledger,
+    witness: Option<Arc<dyn Witness>>,
+}
+
+/// Sees each fact as it becomes durable: counters, live events. Called with the journal locked: it must not block.
+pub trait Witness: Send + Sync {
+    /// `entry` is durable; `before` and `after` are what was and is known of its task. A record that changed nothing
+    /// leaves them equal.
+    fn recorded(&self, entry: &Entry, before: Option<&TaskRecord>, after: Option<&TaskRecord>);
 }
 
 /// The journal as it stands, for readers beside a running reconciler.
@@ -71,7 +79,7 @@ impl Journal {
         files.create_dir_all(state_dir)?;
         let path = state_dir.join(NAME);
         let (stored, len, total) = load(files.as_ref(), &path)?;
-        let mut journal = Self { files, path, len, torn: total > len, ledger: stored.ledger };
+        let mut journal = Self { files, path, len, torn: total > len, ledger: stored.ledger, witness: None };
         if journal.ledger.instance().is_none() {
             journal.append(&Entry::Opened { format: FORMAT, instance: new_instance(), at: now.moment() })?;
         }
@@ -106,8 +114,20 @@ impl Journal {
             return Err(error.into());
         }
         self.len += line.len() as u64;
+        let before = match (&self.witness, entry.task()) {
+            (Some(_), Some(task)) => self.ledger.task(task).cloned(),
+            _ => None,
+        };
         self.ledger.apply(entry);
+        if let Some(witness) = &self.witness {
+            witness.recorded(entry, before.as_ref(), entry.task().and_then(|task| self.ledger.task(task)));
+        }
         Ok(())
+    }
+
+    /// Tells somebody of every record from now on.
+    pub fn set_witness(&mut self, witness: Arc<dyn Witness>) {
+        self.witness = Some(witness);
     }
 }
 

@@ -2,8 +2,10 @@
 
 mod contract;
 pub mod docker;
+mod metered;
 
 pub use contract::{
     Bind, CreateRequest, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions, LogStream, Operation, Runtime,
     RuntimeError, RuntimeEvent,
 };
+pub use metered::{Metered, RequestSink};
