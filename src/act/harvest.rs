@@ -1,24 +1,20 @@
 //! Takes in the result of an attempt: log, then git, then the journal. Nothing removes a container.
 
-use futures::StreamExt as _;
 use jiff::Timestamp;
 
-use super::capture::Capture;
+use super::capture::{LogFailure, capture_log};
 use super::context::Context;
 use super::error::{ActError, one_line};
 use super::job::Job;
 use super::launch::is_isolated;
+use super::redact::Secrets;
+use super::secrets::SecretValue;
 use crate::git::{BranchResult, CommitId, GitError, ResultRequest};
-use crate::observe::{AttemptKey, ContainerDetail, names};
+use crate::observe::{AttemptKey, names};
 use crate::plan::{Ending, judge};
-use crate::record::{AttemptEnd, Entry, FileError, TaskRecord};
+use crate::record::{AttemptEnd, Entry, TaskRecord};
 use crate::runtime::{ErrorKind, LogOptions, RuntimeEvent};
 use crate::spec::{Leftovers, Terms};
-
-/// Bytes kept of a log's beginning.
-const HEAD: usize = 256 << 10;
-/// Bytes kept of a log's end.
-const TAIL: usize = 8 << 20;
 
 /// What the end of an attempt adds beside the verdict.
 #[derive(Debug, Default)]
@@ -52,11 +48,9 @@ pub(super) async fn harvest(context: &Context, job: &Job, events: &mut Vec<Runti
         finished_at: detail.finished_at,
         ..Facts::default()
     };
-    match save_log(context, &job.key, &detail).await {
-        Ok(path) => facts.log = Some(path),
-        Err(LogFailure::Runtime(why)) => facts.log_error = Some(why),
-        Err(LogFailure::File(error)) => return Err(error.into()),
-    }
+    let log = save_log(context, job, &detail.container.id).await?;
+    facts.log = Some(log.path);
+    facts.log_error = log.error;
     let ending = match take_result(context, job).await {
         Ok(result) => {
             facts.head = Some(result.head);
@@ -118,39 +112,31 @@ fn finish(context: &Context, key: &AttemptKey, ending: &Ending, facts: Facts) ->
     Ok(())
 }
 
-enum LogFailure {
-    Runtime(String),
-    File(FileError),
+/// The kept log, and why it is not whole.
+struct SavedLog {
+    path: String,
+    error: Option<String>,
 }
 
-/// Keeps the log beside the prompt. An engine that has none (driver `none`) or lost it is told, not waited for.
-async fn save_log(context: &Context, key: &AttemptKey, detail: &ContainerDetail) -> Result<String, LogFailure> {
-    let mut capture = Capture::new(HEAD, TAIL);
-    let mut chunks = context.runtime.logs(&detail.container.id, LogOptions::default());
-    while let Some(chunk) = chunks.next().await {
-        match chunk {
-            Ok(chunk) => capture.push(&chunk.bytes),
-            // Only an engine that is away is worth another harvest.
-            Err(error) if matches!(error.kind, ErrorKind::Unreachable) => {
-                return Err(LogFailure::File(FileError::new(
-                    "read the log for",
-                    &context.attempt_dir(key),
-                    std::io::Error::other(error.to_string()),
-                )));
-            }
-            Err(error) => return Err(LogFailure::Runtime(one_line(&error))),
-        }
-    }
-    let dir = context.attempt_dir(key);
-    let path = dir.join("log");
-    let write = || {
-        context.files.create_dir_all(&dir)?;
-        let temp = context.files.write_temp(&dir, "log.tmp-", &capture.finish().bytes, None)?;
-        context.files.rename(&temp, &path)?;
-        context.files.sync_dir(&dir)
+/// Keeps the log beside the prompt, secrets masked. An engine that has none (driver `none`) or lost it is told, not waited
+/// for; only one that is away is worth another harvest.
+async fn save_log(context: &Context, job: &Job, container: &str) -> Result<SavedLog, ActError> {
+    let values: Vec<SecretValue> =
+        job.spec.iter().flat_map(|spec| context.secrets.known(&spec.attempt.secrets)).collect();
+    let secrets = Secrets::new(values.iter().map(|value| value.expose().as_bytes()));
+    let log = capture_log(context.runtime.logs(container, LogOptions::default()), &secrets).await;
+    let error = match log.failed {
+        Some(LogFailure::Runtime(error)) if error.kind == ErrorKind::Unreachable => return Err(error.into()),
+        Some(failure) => Some(one_line(&failure)),
+        None => None,
     };
-    write().map_err(LogFailure::File)?;
-    Ok(context.shown(&path))
+    let dir = context.attempt_dir(&job.key);
+    let path = dir.join("log");
+    context.files.create_dir_all(&dir)?;
+    let temp = context.files.write_temp(&dir, "log.tmp-", &log.captured.bytes, None)?;
+    context.files.rename(&temp, &path)?;
+    context.files.sync_dir(&dir)?;
+    Ok(SavedLog { path: context.shown(&path), error })
 }
 
 /// Takes in what the attempt left in git; `None` where no worktree was ever recorded for it.

@@ -11,13 +11,15 @@ mod hold;
 mod job;
 mod launch;
 mod mounts;
+mod redact;
 mod secrets;
 mod start;
 
-pub use capture::{Capture, Captured};
+pub use capture::{Capture, Captured, HEAD, LogCapture, LogFailure, LogResult, TAIL, capture_log};
 pub use context::{Context, Ports};
 pub use error::{ActError, Disposition, one_line};
 pub use executor::Executor;
 pub use hold::fingerprint;
 pub use job::{DependencyHead, Failure, Job, Outcome, dependency_heads};
+pub use redact::{Redactor, Secrets};
 pub use secrets::{MissingSecret, SecretSource, SecretValue};

@@ -63,6 +63,11 @@ impl SecretSource {
         Err(MissingSecret { name: spec.env.clone(), tried })
     }
 
+    /// The values of those that have one, to be masked in what a task wrote.
+    pub fn known(&self, specs: &[SecretSpec]) -> Vec<SecretValue> {
+        specs.iter().filter_map(|spec| self.find(spec).ok()).collect()
+    }
+
     fn expand(&self, file: &str) -> PathBuf {
         match (file.strip_prefix("~/"), &self.home) {
             (Some(rest), Some(home)) => home.join(rest),

@@ -1,1 +1,24 @@
-//! The commands.
+//! The command line: one file per command. Data goes to standard output, words and progress to standard error; what
+//! fails is told once, by [`crate::error::Report`]. The only room that ties adapters to ports.
+
+mod app;
+mod args;
+mod describe;
+mod events;
+mod graph;
+mod init;
+mod logs;
+mod once;
+mod output;
+mod plan;
+mod request;
+mod review;
+mod run;
+mod schema;
+mod shell;
+mod signals;
+mod status;
+mod validate;
+mod world;
+
+pub use app::main;

@@ -17,8 +17,11 @@ pub async fn once(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> R
     reconciler.refresh(PARTIAL_PATIENCE).await?;
     reconciler.require_desired()?;
     list(reconciler).await?;
-    if reconciler.wants_another_list() {
-        list(reconciler).await?;
+    // One list proves no absence.
+    for _ in 0..2 {
+        if reconciler.wants_another_list() {
+            list(reconciler).await?;
+        }
     }
     let outdated = Reconciler::outdated(reconciler.context().clone(), reconciler.holds()).await;
     reconciler.release(outdated)?;

@@ -254,9 +254,17 @@ impl Reconciler {
         self.observer.lost(message.into());
     }
 
-    /// Whether something that should be there was missing in just one list.
+    /// Whether a container that should be there is missing, and no two complete lists in a row have said so yet.
     pub(super) fn wants_another_list(&self) -> bool {
-        self.observer.observed().absent.values().any(|lists| *lists == 1)
+        let observed = self.observer.observed();
+        let journal = self.context.journal();
+        let missing = |key: &AttemptKey| {
+            !observed.containers.contains_key(key)
+                && observed.absent.get(key).is_none_or(|lists| *lists < 2)
+                && !self.memory.in_flight.contains_key(&key.task)
+        };
+        observed.unavailable.is_none()
+            && journal.ledger().live().any(|(key, attempt)| attempt.start_intent.is_some() && missing(&key))
     }
 
     /// Whether the runtime is away, and why.

@@ -222,6 +222,9 @@ impl Loop<'_> {
             let snapshot = self.reconciler.snapshot(Arc::clone(&tasks), plan.clone(), now);
             self.reporter.pass(&snapshot);
         }
+        if !self.listing && self.timers.list.is_none() && self.reconciler.wants_another_list() {
+            self.timers.list = Some(Instant::now() + LIST_AGAIN);
+        }
         if self.unpublished && self.timers.publish.is_none() && !self.publishing {
             self.timers.publish = Some(Instant::now() + GATHER);
         }
@@ -271,9 +274,11 @@ impl Loop<'_> {
         if due(&mut self.timers.list) || self.timers.resync <= now {
             self.list();
         }
-        if self.timers.holds <= now && !self.checking && self.reconciler.unavailable().is_none() {
+        if self.timers.holds <= now {
+            // Set anew also where there is no looking now: a time that has passed would wake the loop again and again.
             self.timers.holds = now + LOOK_AT_HOLDS;
-            let holds = self.reconciler.holds();
+            let away = self.checking || self.reconciler.unavailable().is_some();
+            let holds = if away { Vec::new() } else { self.reconciler.holds() };
             if !holds.is_empty() {
                 self.checking = true;
                 let context = Arc::clone(self.reconciler.context());
@@ -299,10 +304,10 @@ impl Loop<'_> {
     }
 
     fn list(&mut self) {
+        self.timers.resync = Instant::now() + self.options.resync;
         if self.listing {
             return;
         }
-        self.timers.resync = Instant::now() + self.options.resync;
         self.listing = true;
         self.reconciler.begin_list();
         let context = Arc::clone(self.reconciler.context());
@@ -359,8 +364,8 @@ impl Loop<'_> {
                 self.listing = false;
                 match self.reconciler.take_list(listed) {
                     Ok(relist) => {
-                        if relist || self.reconciler.wants_another_list() {
-                            self.timers.list = Some(Instant::now() + LIST_AGAIN);
+                        if relist {
+                            self.timers.list = Some(Instant::now());
                         }
                         self.note_back();
                     }

@@ -3,22 +3,36 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::admin::Admin;
 use super::contract::{AccessRequest, GitAccessPlan, GitBind, GitError};
-use super::open::{GixRepository, Steer, io};
-use super::{admin, identity, isolate, own};
+use super::open::{GixRepository, Steer, io, object_id};
+use super::{admin, identity, isolate, own, scan};
 use crate::spec::GitAccess;
 
 /// Prepares an attempt's git.
 pub(super) fn open(git: &GixRepository, request: &AccessRequest) -> Result<GitAccessPlan, GitError> {
     std::fs::create_dir_all(&request.attempt_dir).map_err(io("make", &request.attempt_dir))?;
-    if let Some((uid, gid)) = request.owner {
-        own::give(&request.worktree.path, uid, gid)?;
+    if let Some((uid, gid)) = request.owner
+        && own::give(&request.worktree.path, uid, gid)?
+    {
+        refresh_index(git, request)?;
     }
     match request.access {
         GitAccess::Isolated => isolate::open(git, request),
         GitAccess::Shared => shared(git, request),
         GitAccess::None => none(request),
     }
+}
+
+/// Another owner is another state on disk: without this, git would read every file again at its first `status`.
+fn refresh_index(git: &GixRepository, request: &AccessRequest) -> Result<(), GitError> {
+    let worktree = &request.worktree;
+    let Some(admin) = Admin::find(&git.layout.common_dir, &worktree.path)?.filter(Admin::is_ours) else {
+        return Err(GitError::WorktreeLost(worktree.path.clone()));
+    };
+    let repo = super::open::open(&git.layout.common_dir, Steer::Person, Some(&worktree.path))?;
+    scan::write_index(&repo, &admin, &worktree.path, object_id(&worktree.tip)?)?;
+    own::hand_over(&git.layout, &[&admin.dir])
 }
 
 /// The whole common directory at its own path, to which the worktree's `.git` file leads, writable.

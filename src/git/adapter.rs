@@ -69,7 +69,13 @@ impl Repository for GixRepository {
 
     async fn take_result(&self, request: &ResultRequest) -> Result<BranchResult, GitError> {
         let request = request.clone();
-        self.blocking(move |git| take::take(git, &request)).await
+        self.blocking(move |git| {
+            let taken = take::take(git, &request);
+            // What was refused has a ref as well.
+            own::hand_over(&git.layout, &[])?;
+            taken
+        })
+        .await
     }
 
     async fn summarize(&self, base: &CommitId, head: &CommitId) -> Result<BranchSummary, GitError> {

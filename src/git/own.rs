@@ -26,18 +26,19 @@ pub(super) fn hand_over(layout: &RepositoryLayout, trees: &[&Path]) -> Result<()
     Ok(())
 }
 
-/// Gives a whole tree, links themselves and not their targets.
-pub(super) fn give(path: &Path, uid: u32, gid: u32) -> Result<(), GitError> {
+/// Gives a whole tree, links themselves and not their targets; tells whether anything was another's.
+pub(super) fn give(path: &Path, uid: u32, gid: u32) -> Result<bool, GitError> {
     let mut open = vec![path.to_owned()];
+    let mut given = false;
     while let Some(path) = open.pop() {
-        give_one(&path, uid, gid)?;
+        given |= give_one(&path, uid, gid)?;
         if path.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
             for entry in path.read_dir().map_err(io("list", &path))? {
                 open.push(entry.map_err(io("list", &path))?.path());
             }
         }
     }
-    Ok(())
+    Ok(given)
 }
 
 /// Gives what is root's in a tree. Folders that are the owner's already are entered only where root may have written.
@@ -57,10 +58,11 @@ fn give_foreign(path: &Path, layout: &RepositoryLayout) -> Result<(), GitError> 
     Ok(())
 }
 
-fn give_one(path: &Path, uid: u32, gid: u32) -> Result<(), GitError> {
-    match std::os::unix::fs::lchown(path, Some(uid), Some(gid)) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(io("hand over", path)(error)),
+fn give_one(path: &Path, uid: u32, gid: u32) -> Result<bool, GitError> {
+    let Ok(meta) = path.symlink_metadata() else { return Ok(false) };
+    if (meta.uid(), meta.gid()) == (uid, gid) {
+        return Ok(false);
     }
+    std::os::unix::fs::lchown(path, Some(uid), Some(gid)).map_err(io("hand over", path))?;
+    Ok(true)
 }

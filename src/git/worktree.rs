@@ -40,6 +40,7 @@ pub(super) fn ensure(git: &GixRepository, request: &WorktreeRequest) -> Result<W
             if place == Place::Folder && !admin.is_in_the_making() {
                 admin.ensure_link(&path)?;
                 admin.lock(&request.lock_reason)?;
+                own::hand_over(&git.layout, &[&admin.dir])?;
                 return Ok(WorktreeState { path, git_dir: admin.dir, tip: commit_id(tip) });
             }
             admin.reopen()?;
@@ -225,8 +226,10 @@ fn fill(
         check_out(&open(common_dir, Steer::Nothing, Some(path))?, admin, path, tip, false)?;
     }
     log_head(admin, tip)?;
-    own::hand_over(&git.layout, &[&admin.dir, path])?;
-    admin.lock(&request.lock_reason)
+    // Whole only once it is the owner's: a kill before this makes it anew.
+    own::hand_over(&git.layout, &[path])?;
+    admin.lock(&request.lock_reason)?;
+    own::hand_over(&git.layout, &[&admin.dir])
 }
 
 fn check_out(repo: &Repository, admin: &Admin, path: &Path, tip: ObjectId, fresh: bool) -> Result<(), GitError> {

@@ -117,6 +117,10 @@ pub trait Files: Send + Sync {
     /// Renames over whatever stands at `to`. Durable after [`Files::sync_dir`].
     fn rename(&self, from: &Path, to: &Path) -> Result<(), FileError>;
 
+    /// Gives the file at `from` a second name, only where nothing stands at it; `false` where something does. Durable
+    /// after [`Files::sync_dir`].
+    fn link_new(&self, from: &Path, to: &Path) -> Result<bool, FileError>;
+
     /// Makes the names in a folder durable.
     fn sync_dir(&self, dir: &Path) -> Result<(), FileError>;
 
@@ -270,6 +274,13 @@ impl Files for OsFiles {
 
     fn rename(&self, from: &Path, to: &Path) -> Result<(), FileError> {
         fs::rename(from, to).at("replace", to)
+    }
+
+    fn link_new(&self, from: &Path, to: &Path) -> Result<bool, FileError> {
+        match fs::hard_link(from, to) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            other => other.at("create", to).map(|()| true),
+        }
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<(), FileError> {

@@ -106,6 +106,21 @@ impl StateLock {
     }
 }
 
+/// Who holds the reconciler's lock now, for people; `None` where nobody does, or where that cannot be told. The lock is
+/// touched only where the note's process lives, so that a starting reconciler is hardly ever disturbed.
+pub fn current_holder(files: &dyn Files, state_dir: &Path) -> Option<Holder> {
+    let path = state_dir.join("lock");
+    let holder: Holder = serde_json::from_slice(&files.read(&path).ok()?).ok()?;
+    if !files.is_other_process(holder.pid) {
+        return None;
+    }
+    match files.try_lock(&path) {
+        Ok(Some(_free)) => None,
+        Ok(None) => Some(holder),
+        Err(_) => None,
+    }
+}
+
 fn acquire(files: &dyn Files, path: &Path, me: &Holder) -> Result<Box<dyn FileLock>, LockError> {
     let lock = files.try_lock(path).map_err(|source| {
         if is_unsupported(&source) {

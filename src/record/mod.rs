@@ -2,6 +2,7 @@
 //!
 //! Every effect on a file goes through [`Files`], so that a simulation can drive the real code and crash it at each call.
 
+mod ask;
 mod edit;
 mod entry;
 mod files;
@@ -12,9 +13,10 @@ mod lock;
 mod plan_file;
 pub mod splice;
 
+pub use ask::Asked;
 pub use entry::{AttemptEnd, Entry, FORMAT, Hold, Next, StopCause};
 pub use files::{FileError, FileLock, Files, OsFiles, Stamp};
 pub use journal::{Journal, JournalError, Stored, Witness};
 pub use ledger::{AttemptRecord, Ledger, State, TaskRecord};
-pub use lock::{DATA_LOCK_PATIENCE, Holder, LockError, StateLock, data_lock};
-pub use plan_file::{PARTIAL_PATIENCE, PlanFile, PlanFileError, Publication, Snapshot as FileSnapshot};
+pub use lock::{DATA_LOCK_PATIENCE, Holder, LockError, StateLock, current_holder, data_lock};
+pub use plan_file::{PARTIAL_PATIENCE, PlanFile, PlanFileError, Publication, Publish, Snapshot as FileSnapshot};

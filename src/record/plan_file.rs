@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::ask::{Asked, ask};
 use super::files::{FileError, Files, Stamp};
 use super::lock::{DATA_LOCK_PATIENCE, data_lock};
 use super::splice::{SpliceError, Spliced, Wanted, splice};
@@ -22,6 +23,9 @@ use crate::status::TaskStatus;
 
 /// How long a file that is empty or cut off is taken for one that someone is writing.
 pub const PARTIAL_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A plan file that says nothing yet.
+const EMPTY: &[u8] = b"{\n  \"tasks\": []\n}\n";
 
 /// How often a partial file is looked at meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -135,6 +139,21 @@ impl Snapshot {
     }
 }
 
+/// What is to be published.
+#[derive(Debug, Clone, Copy)]
+pub struct Publish<'a> {
+    /// The plan's id.
+    pub plan_id: &'a str,
+    /// The tasks' statuses. Tasks that are not in the file are passed over.
+    pub statuses: &'a HashMap<TaskId, TaskStatus>,
+    /// The content that they were decided on; see [`Wanted::seen`].
+    pub seen: Option<&'a [u8]>,
+    /// Tasks of another spec, whose blocks are added where they are missing.
+    pub add: &'a [TaskId],
+    /// Tasks that the other spec names no more, whose blocks are removed where they hold nothing but our fields.
+    pub drop: &'a [TaskId],
+}
+
 /// What publishing came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a foreign content has to be judged"]
@@ -242,23 +261,42 @@ impl PlanFile {
         Ok(())
     }
 
+    /// Makes a file without tasks where there is none, for plans that another spec describes; whether it was missing.
+    pub fn ensure_exists(&self) -> Result<bool, PlanFileError> {
+        let files = &*self.files;
+        if files.stamp(&self.path)?.is_some() {
+            return Ok(false);
+        }
+        let Place { real, dir, temp_prefix, .. } = Place::of(self.path.clone());
+        let temp = files.write_temp(&dir, &temp_prefix, EMPTY, None)?;
+        let made = files.link_new(&temp, &real);
+        files.remove(&temp)?;
+        let made = made?;
+        files.sync_dir(&dir)?;
+        Ok(made)
+    }
+
     /// Makes the file say these statuses and this plan id, and changes nothing else in it. Writes nothing where it says
-    /// so already. Tasks that are not in the file are passed over.
+    /// so already.
     ///
-    /// `seen` is the content that the statuses were decided on; see [`Wanted::seen`]. Waits on tokio's clock for the
-    /// file's lock and for a partial file, 2 s for each at most.
+    /// Waits on tokio's clock for the file's lock and for a partial file, 2 s for each at most.
     pub async fn publish(
         &self,
         plan_id: &str,
         statuses: &HashMap<TaskId, TaskStatus>,
         seen: Option<&[u8]>,
     ) -> Result<Publication, PlanFileError> {
+        self.publish_with(Publish { plan_id, statuses, seen, add: &[], drop: &[] }).await
+    }
+
+    /// Like [`PlanFile::publish`], and adds and removes the blocks of tasks that another spec describes.
+    pub async fn publish_with(&self, publish: Publish<'_>) -> Result<Publication, PlanFileError> {
         let mut lock = None;
         for _ in 0..TRIES {
             let newest = self.read_settled(PARTIAL_PATIENCE).await?;
-            let changed = seen.filter(|seen| *seen != newest.bytes);
+            let changed = publish.seen.filter(|seen| *seen != newest.bytes);
             let foreign = changed.is_some();
-            let Spliced { text, unseen: _ } = self.merge(&newest.bytes, plan_id, statuses, changed)?;
+            let Spliced { text, unseen: _ } = self.merge(&newest.bytes, &Publish { seen: changed, ..publish })?;
             let Some(text) = text else { return Ok(Publication { content: newest, written: false, foreign }) };
             // Not before there is something to write, so that a quiet pass leaves no trace. What others wrote before we had
             // the lock is found by the comparison.
@@ -275,13 +313,31 @@ impl PlanFile {
         Err(PlanFileError::Contended { path: self.path.clone() })
     }
 
-    fn merge(
-        &self,
-        newest: &[u8],
-        plan_id: &str,
-        statuses: &HashMap<TaskId, TaskStatus>,
-        seen: Option<&[u8]>,
-    ) -> Result<Spliced, PlanFileError> {
+    /// Makes the file say what a person asks for, and changes nothing else in it. Waits as [`PlanFile::publish`] does.
+    /// Whoever reconciles takes it for the person's edit that it is.
+    pub async fn ask(&self, asked: &Asked) -> Result<(), PlanFileError> {
+        let mut lock = None;
+        for _ in 0..TRIES {
+            let newest = self.read_settled(PARTIAL_PATIENCE).await?;
+            let path = || self.path.clone();
+            let tree = parse(&newest.bytes).map_err(|source| PlanFileError::NotJson { path: path(), source })?;
+            let text = ask(&tree, asked).map_err(|source| PlanFileError::Ambiguous { path: path(), source })?;
+            let Some(text) = text else { return Ok(()) };
+            if lock.is_none() {
+                lock = Some(data_lock(&*self.files, &self.place()?.lock, DATA_LOCK_PATIENCE).await);
+                if self.has_changed(&newest.stamp)? {
+                    continue;
+                }
+            }
+            if self.replace(&newest, text.into_bytes())?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(PlanFileError::Contended { path: self.path.clone() })
+    }
+
+    fn merge(&self, newest: &[u8], publish: &Publish<'_>) -> Result<Spliced, PlanFileError> {
+        let Publish { plan_id, statuses, seen, add, drop } = *publish;
         let path = || self.path.clone();
         let tree = parse(newest).map_err(|source| {
             let is_partial = source.kind.may_be_partial();
@@ -294,8 +350,7 @@ impl PlanFile {
         // What was seen and did not parse held no request either; everything in it counts as not seen.
         let seen = seen.map(|seen| parse(seen).or_else(|_| json::parse("{}"))).transpose();
         let seen = seen.map_err(|source| PlanFileError::NotJson { path: path(), source })?;
-        let wanted =
-            Wanted { plan_id, status_of: |id: &str| statuses.get(id), seen: seen.as_ref(), add: &[], drop: &[] };
+        let wanted = Wanted { plan_id, status_of: |id: &str| statuses.get(id), seen: seen.as_ref(), add, drop };
         splice(&tree, &wanted).map_err(|source| PlanFileError::Ambiguous { path: path(), source })
     }
 

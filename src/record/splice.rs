@@ -55,7 +55,7 @@ pub enum SpliceError {
 }
 
 const PLAN_ID: &str = "plan_id";
-const TASKS: &str = "tasks";
+pub(super) const TASKS: &str = "tasks";
 
 /// Sets the fields that are ours in the text of `newest`. Linear in the text, one output buffer.
 ///
@@ -107,10 +107,7 @@ where
     let dropped: HashSet<&str> = wanted.drop.iter().map(TaskId::as_str).collect();
     let mut ids = HashSet::new();
     let mut unseen = false;
-    let mut gaps = Gaps::default();
-    // Of the task before this one, whether it stays or not, as soon as one stays.
-    let mut end = None;
-    let mut last_kept = None;
+    let mut walked = Walked::default();
     let mut list = tasks_of(tasks.value).peekable();
     while let Some(task) = list.next() {
         let place = task.start..task.value.span().range().end;
@@ -135,35 +132,51 @@ where
                 return Err(SpliceError::DuplicateId { id: id.into_owned() });
             }
         }
-        gaps.push(text, place.clone(), list.peek().map(|next| next.start));
+        walked.gaps.push(text, place.clone(), list.peek().map(|next| next.start));
         if stays {
-            last_kept = Some(task.value);
+            walked.last_kept = Some(task.value);
         } else {
-            out.edit(match end {
+            out.edit(match walked.end {
                 Some(end) => end..place.end,
                 None => place.start..list.peek().map_or(place.end, |next| next.start),
             });
         }
-        if stays || end.is_some() {
-            end = Some(place.end);
+        if stays || walked.end.is_some() {
+            walked.end = Some(place.end);
         }
     }
-
-    let mut missing = wanted
-        .add
-        .iter()
-        .filter(|id| ids.insert(Cow::Borrowed(id.as_str())))
-        .filter_map(|id| Some((id, (wanted.status_of)(id.as_str())?)))
-        .peekable();
-    if missing.peek().is_none() {
-        return Ok(unseen);
+    let missing = wanted.add.iter().filter(|id| ids.insert(Cow::Borrowed(id.as_str())));
+    let missing: Vec<_> = missing.filter_map(|id| Some((id, (wanted.status_of)(id.as_str())?))).collect();
+    if !missing.is_empty() {
+        add_blocks(out, tasks, &walked, layout, &missing);
     }
+    Ok(unseen)
+}
+
+/// What a walk over the tasks leaves behind.
+#[derive(Default)]
+struct Walked<'a> {
+    gaps: Gaps<'a>,
+    /// Where the newest task ends, whether it stays or not, as soon as one stays.
+    end: Option<usize>,
+    last_kept: Option<Value<'a>>,
+}
+
+/// Adds blocks after the last task.
+fn add_blocks(
+    out: &mut Output<'_>,
+    tasks: &Member<'_>,
+    Walked { gaps, end, last_kept }: &Walked<'_>,
+    layout: &Layout<'_>,
+    missing: &[(&TaskId, &TaskStatus)],
+) {
+    let text = out.source();
     let inside = tasks.value.span().range().start + 1..tasks.value.span().range().end - 1;
     let around = layout.style_inside(indent_before(text, tasks.key_span.range().start));
     let separator = gaps.separator(text, inside.start).unwrap_or_else(|| around.separator.clone());
     // A block over several lines, unless the one before it stands in one.
-    let indent =
-        separator.rfind('\n').map(|at| &separator[at + 1..]).map(|line| &line[..line.len() - line.trim_start().len()]);
+    let line = separator.rfind('\n').map(|at| &separator[at + 1..]);
+    let indent = line.map(|line| &line[..line.len() - line.trim_start().len()]);
     let indent = indent.filter(|_| last_kept.is_none_or(|task| task.raw().contains('\n')));
     let style = layout.style_inside(indent);
     let is_empty = gaps.end().is_none();
@@ -175,7 +188,7 @@ where
     if is_empty {
         out.push_str(&around.open);
     }
-    for (at, (id, status)) in missing.enumerate() {
+    for (at, (id, status)) in missing.iter().enumerate() {
         if at > 0 || end.is_some() {
             out.push_str(&separator);
         }
@@ -195,7 +208,6 @@ where
     if is_empty {
         out.push_str(&around.close);
     }
-    Ok(unseen)
 }
 
 /// Whether the file has become another plan's since it was seen, or had its id taken away.
@@ -204,24 +216,24 @@ fn is_other_plan(found: Option<Value<'_>>, wanted: &str, seen: &Seen<'_>) -> boo
     found.as_deref() != Some(wanted) && found != seen.plan_id
 }
 
-fn unique<'a>(members: &[Member<'a>], key: &str) -> Result<Option<Value<'a>>, SpliceError> {
+pub(super) fn unique<'a>(members: &[Member<'a>], key: &str) -> Result<Option<Value<'a>>, SpliceError> {
     let mut all = members.iter().filter(|member| member.key == key);
     let first = all.next().map(|member| member.value);
     if all.next().is_some() { Err(SpliceError::DuplicateKey { key: key.to_owned() }) } else { Ok(first) }
 }
 
 /// A task in the file, however `tasks` is written.
-struct Task<'a> {
+pub(super) struct Task<'a> {
     /// The key of a map's entry.
     key: Option<Cow<'a, str>>,
     /// Where it begins: the key of a map's entry, else the value.
-    start: usize,
-    value: Value<'a>,
+    pub(super) start: usize,
+    pub(super) value: Value<'a>,
 }
 
 impl<'a> Task<'a> {
     /// Its id; `None` for what is no task.
-    fn id(&self, members: &[Member<'a>]) -> Result<Option<Cow<'a, str>>, SpliceError> {
+    pub(super) fn id(&self, members: &[Member<'a>]) -> Result<Option<Cow<'a, str>>, SpliceError> {
         match &self.key {
             Some(_) if self.value.kind() != Kind::Object => Ok(None),
             Some(key) => Ok(Some(key.clone())),
@@ -237,7 +249,7 @@ impl<'a> Task<'a> {
     }
 }
 
-fn tasks_of(tasks: Value<'_>) -> impl Iterator<Item = Task<'_>> {
+pub(super) fn tasks_of(tasks: Value<'_>) -> impl Iterator<Item = Task<'_>> {
     let listed = tasks.elements().map(|value| (None, value.span(), value));
     let keyed = tasks.members().map(|member| (Some(member.key), member.key_span, member.value));
     listed.chain(keyed).map(|(key, place, value)| Task { key, start: place.range().start, value })
@@ -794,6 +806,26 @@ mod tests {
             let has_line_ends = |text: &str| text.contains('\n');
             prop_assert_eq!(has_line_ends(text.trim_end()) , has_line_ends(new.trim_end()));
             prop_assert_eq!(spliced(&new), Ok(Spliced { text: None, unseen: false }), "{}", new);
+        }
+
+        #[test]
+        fn a_damaged_file_is_refused_or_stays_json(
+            text in laid_out(),
+            at in any::<prop::sample::Index>(),
+            with in select(vec!["", "{", "}", "]", ",", "\"", ":", "\\", "id", "0", "\"id\":\"t0\",", "{},", "\u{0}"]),
+            drop in any::<bool>(),
+        ) {
+            let chars: Vec<char> = text.chars().collect();
+            let at = at.index(chars.len());
+            let text: String = chars[..at].iter().copied().chain(with.chars()).chain(chars[at + 1..].iter().copied()).collect();
+            let Ok(tree) = json::parse(&text) else { return Ok(()) };
+            let (status, ids) = (running(), ["t0", "t1", "t9"].map(|id| TaskId::new(id).expect("valid")));
+            let (add, drop) = if drop { ([].as_slice(), ids.as_slice()) } else { (ids.as_slice(), [].as_slice()) };
+            let wanted = Wanted { plan_id: "p", status_of: |_: &str| Some(&status), seen: None, add, drop };
+            if let Ok(Spliced { text: Some(new), .. }) = splice(&tree, &wanted) {
+                let new = json::parse(&new).map_err(|e| TestCaseError::fail(format!("{e}: {new}")))?;
+                prop_assert_eq!(splice(&new, &wanted), Ok(Spliced { text: None, unseen: false }));
+            }
         }
 
         #[test]

@@ -387,7 +387,9 @@ pub(crate) mod tests {
     fn ladder(count: usize) -> View {
         let names: Vec<String> = (0..count).map(|n| format!("t{n}")).collect();
         let on: Vec<Vec<&str>> = (0..count)
-            .map(|n| [n / 2, n / 3, n.saturating_sub(7)].into_iter().filter(|on| *on < n).map(|on| &*names[on]).collect())
+            .map(|n| {
+                [n / 2, n / 3, n.saturating_sub(7)].into_iter().filter(|on| *on < n).map(|on| &*names[on]).collect()
+            })
             .collect();
         let tasks: Vec<_> = (0..count).map(|n| (&*names[n], &*on[n], (n % 3 == 0).then_some(n as u64))).collect();
         view(&tasks)

@@ -1,12 +1,14 @@
 //! What people and programs are told: one view of a pass, and the forms in which it is shown.
 
+mod describe;
 pub mod diagnostics;
 pub mod escape;
 mod events;
 pub mod graph;
+pub mod layout;
 mod lines;
 mod live;
-pub mod layout;
+mod merges;
 mod metrics;
 mod plan_text;
 mod review;
@@ -16,9 +18,11 @@ pub mod time;
 mod view;
 mod window;
 
+pub use describe::{Description, Link, SpecView};
 pub use events::EventView;
 pub use lines::{LineFormat, LineReporter};
 pub use live::{LiveReporter, Size};
+pub use merges::merge_commands;
 pub use metrics::{Format as MetricsFormat, Metrics, write_textfile};
 pub use plan_text::{NextAction, NextPass, Waiting};
 pub use review::{BranchFacts, BranchReview, Review, ReviewFacts, tops};

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::time;
 use crate::controller::Snapshot;
-use crate::error::ExitCode;
 use crate::record::{State, TaskRecord};
 use crate::spec::{TaskIx, TaskSpec};
 use crate::status::{Reason, ResultKind, Status, TaskStatus};
@@ -176,7 +175,7 @@ impl View {
         Self {
             format: FORMAT,
             project: tasks.project.clone().unwrap_or_else(|| folder.to_owned()),
-            plan_id: snapshot.ledger.plan_id().map(str::to_owned).or_else(|| tasks.plan_id.clone()),
+            plan_id: tasks.plan_id.clone().or_else(|| snapshot.ledger.plan_id().map(str::to_owned)),
             at: snapshot.now.wall,
             max_concurrent: tasks.max_concurrent.get(),
             suspended: tasks.suspend,
@@ -200,15 +199,9 @@ impl View {
         self.summary.pending + self.summary.running == 0
     }
 
-    /// What `--exit-status` gives.
-    pub fn exit_code(&self) -> ExitCode {
-        if !self.is_settled() {
-            ExitCode::Unfinished
-        } else if self.summary.completed == self.summary.total {
-            ExitCode::Done
-        } else {
-            ExitCode::Unsuccessful
-        }
+    /// Whether every task is completed.
+    pub fn is_completed(&self) -> bool {
+        self.summary.completed == self.summary.total
     }
 }
 

@@ -1,5 +1,7 @@
 //! The built-in agent profiles: how each tool is run without a person at its terminal.
 
+use std::collections::BTreeMap;
+
 use super::fields::Settings;
 use super::model::{RateLimit, RateLimitScope, SecretHandOver, SecretSpec};
 
@@ -20,15 +22,16 @@ pub fn built_in(name: &str) -> Option<Settings> {
     let (command, secret): (&[&str], Option<SecretSpec>) = match name {
         "claude" => (
             &["claude", "-p", "--dangerously-skip-permissions", "--", "{{prompt}}"],
-            Some(secret("CLAUDE_CODE_OAUTH_TOKEN", Some(CLAUDE_TOKEN_FILE))),
+            Some(secret("CLAUDE_CODE_OAUTH_TOKEN", None, Some(CLAUDE_TOKEN_FILE))),
         ),
         "codex" => (
             &["codex", "exec", "--dangerously-bypass-approvals-and-sandbox", "--", "{{prompt}}"],
-            Some(secret("OPENAI_API_KEY", None)),
+            // The one that `codex exec` takes without a login.
+            Some(secret("CODEX_API_KEY", Some("OPENAI_API_KEY"), None)),
         ),
         "gemini" => (
             &["gemini", "--approval-mode=yolo", "--skip-trust", "--prompt={{prompt}}"],
-            Some(secret("GEMINI_API_KEY", None)),
+            Some(secret("GEMINI_API_KEY", None, None)),
         ),
         // Which provider's key it needs is the user's choice, so it brings no secret.
         "opencode" => (&["opencode", "run", "--", "{{prompt}}"], None),
@@ -38,6 +41,9 @@ pub fn built_in(name: &str) -> Option<Settings> {
     Some(Settings {
         image: Some(format!("orchestrate/{name}:latest")),
         command: Some(command.iter().map(|&word| word.to_owned()).collect()),
+        // Its flag for this has changed its name between versions; the variable has not.
+        env: (name == "opencode")
+            .then(|| BTreeMap::from([("OPENCODE_PERMISSION".to_owned(), r#"{"*":"allow"}"#.to_owned())])),
         secrets: secret.map(|secret| vec![secret]),
         rate_limit: Some(RateLimit {
             exit_codes: Vec::new(),
@@ -48,10 +54,10 @@ pub fn built_in(name: &str) -> Option<Settings> {
     })
 }
 
-fn secret(env: &str, from_file: Option<&str>) -> SecretSpec {
+fn secret(env: &str, from_env: Option<&str>, from_file: Option<&str>) -> SecretSpec {
     SecretSpec {
         env: env.to_owned(),
-        from_env: None,
+        from_env: from_env.map(str::to_owned),
         from_file: from_file.map(str::to_owned),
         hand_over: SecretHandOver::Env,
     }

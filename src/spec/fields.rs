@@ -32,10 +32,10 @@ pub struct Settings {
     pub image: Option<String>,
     /// Program and arguments; no shell. `{{prompt}}`, `{{prompt_file}}`, `{{task_id}}` and `{{branch}}` are replaced.
     /// Absent: the image's own.
-    #[schemars(length(min = 1), example = ["make", "test"])]
+    #[schemars(length(min = 1), example = schema::example_command())]
     pub command: Option<Vec<String>>,
     /// Variables with plain values; never for secrets.
-    #[schemars(example = BTreeMap::from([("CI", "1")]))]
+    #[schemars(example = schema::example_env())]
     pub env: Option<BTreeMap<String, String>>,
     /// Secrets to hand over. Values are read at launch, never from this file.
     pub secrets: Option<Vec<SecretSpec>>,
@@ -77,7 +77,7 @@ pub struct Settings {
     #[schemars(extend("default" = "commit"))]
     pub leftovers: Option<Leftovers>,
     /// Program and arguments that are run over the result after exit 0; not 0: the task has failed.
-    #[schemars(length(min = 1), example = ["make", "test"])]
+    #[schemars(length(min = 1), example = schema::example_command())]
     pub verify: Option<Vec<String>>,
     /// What exit 0 without a commit means: `ok` or `fail`.
     #[schemars(extend("default" = "ok"))]

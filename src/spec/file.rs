@@ -1,5 +1,6 @@
 //! Reads a whole file into [`PlanFields`].
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::agents;
@@ -154,15 +155,19 @@ fn mend_id(text: &str) -> Option<String> {
     TaskId::new(mended).ok().map(|id| id.to_string())
 }
 
-fn tasks(reader: &mut Reader, value: Value<'_>, plan: &mut PlanFields) {
-    let mut seen: HashMap<String, usize> = HashMap::new();
+/// Without regard to case; most ids need no copy.
+fn folded(text: Cow<'_, str>) -> Cow<'_, str> {
+    if text.bytes().any(|b| b.is_ascii_uppercase()) { Cow::Owned(text.to_ascii_lowercase()) } else { text }
+}
+
+fn tasks<'a>(reader: &mut Reader, value: Value<'a>, plan: &mut PlanFields) {
+    let mut seen: HashMap<Cow<'_, str>, usize> = HashMap::new();
     let mut refused = Vec::new();
-    let mut add = |reader: &mut Reader, task: Option<TaskFields>, keyed: bool| {
-        let Some(task) = task else { return };
-        let lower = task.id.as_str().to_ascii_lowercase();
-        match seen.get(&lower) {
+    let mut add = |reader: &mut Reader, task: Option<TaskFields>, text: Option<Cow<'a, str>>, keyed: bool| {
+        let (Some(task), Some(text)) = (task, text) else { return };
+        match seen.get(&text) {
             None => {
-                seen.insert(lower, plan.tasks.len());
+                seen.insert(text, plan.tasks.len());
                 plan.tasks.push(task);
             }
             Some(&first) => {
@@ -188,13 +193,13 @@ fn tasks(reader: &mut Reader, value: Value<'_>, plan: &mut PlanFields) {
         Kind::Array => {
             for element in value.elements() {
                 let task = task(reader, element, None, &mut refused);
-                add(reader, task, false);
+                add(reader, task, element.get("id").and_then(Value::as_str).map(folded), false);
             }
         }
         Kind::Object => {
             for member in value.members() {
                 let task = task(reader, member.value, Some((&member.key, member.key_span)), &mut refused);
-                add(reader, task, true);
+                add(reader, task, Some(folded(member.key)), true);
             }
         }
         _ => reader.wrong_type(value, "a list of tasks or an object keyed by id"),

@@ -15,6 +15,7 @@ use super::resolve;
 use super::syntax::{SyntaxError, SyntaxErrorKind};
 use super::text::Span;
 use super::tree::Tree;
+use super::values;
 use super::yaml;
 use crate::status::Published;
 
@@ -111,7 +112,25 @@ fn parse<'t>(
             let may_be_partial = error.kind.may_be_partial();
             let diagnostic = syntax(reader.origin(), &error);
             reader.report(diagnostic);
+            hide_secrets(reader, bytes, error.span);
             Err(may_be_partial)
+        }
+    }
+}
+
+/// Where there is no tree that says what is the value of a variable, names must do: what stands behind one that looks
+/// like a secret is hidden around the fault.
+fn hide_secrets(reader: &mut Reader, bytes: &[u8], fault: Span) {
+    const AROUND: usize = 4096;
+    let from = fault.range().start.saturating_sub(AROUND).min(bytes.len());
+    let to = fault.range().end.saturating_add(AROUND).min(bytes.len());
+    let pair = r#"([A-Za-z_][A-Za-z0-9_]*)["']?\s*:\s*("(?:[^"\\\n]|\\.)*"?|'[^'\n]*'?|[^\s,{}\[\]"']+)"#;
+    let pair = regex::bytes::Regex::new(pair).expect("BUG: a pattern of ours");
+    for found in pair.captures_iter(&bytes[from..to]) {
+        let (Some(name), Some(value)) = (found.get(1), found.get(2)) else { continue };
+        if std::str::from_utf8(name.as_bytes()).is_ok_and(values::looks_secret) {
+            let place = reader.place(Span::new(from + value.start(), from + value.end()));
+            reader.sensitive.push(place);
         }
     }
 }

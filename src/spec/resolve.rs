@@ -1,5 +1,7 @@
 //! From fields to the validated set: profiles, graph, digests, and the faults that only show over the whole plan.
 
+use std::cell::OnceCell;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -28,15 +30,16 @@ struct Profile {
     built_in: Settings,
     /// Canonical form of `asked`.
     form: Arc<str>,
+    hands_over: (bool, bool),
     /// For tasks that ask for nothing of their own.
     attempt: Arc<AttemptSpec>,
 }
 
 /// Resolves every task; faults go to the reader. The set is of use only where none of them is an error.
 pub(crate) fn resolve(reader: &mut Reader, plan: PlanFields, runtime: Option<RuntimeKind>) -> TaskSet {
-    let ids = index(&plan);
+    let ids = Ids::new(&plan.tasks);
     let runtime = runtime.or(plan.runtime.map(|(kind, _)| kind)).unwrap_or_default();
-    let PlanFields { tasks, .. } = &plan;
+    let tasks = &plan.tasks;
     let dependencies: Vec<Vec<Dependency>> = tasks.iter().map(|task| dependencies(reader, &plan, &ids, task)).collect();
     let graph = graph(reader, tasks, &dependencies);
     let mut profiles = Profiles { plan: &plan, ready: HashMap::new(), told: HashSet::new() };
@@ -68,10 +71,28 @@ pub(crate) fn resolve(reader: &mut Reader, plan: PlanFields, runtime: Option<Run
     }
 }
 
-/// Tasks by id in lower case, which is unique.
-fn index(plan: &PlanFields) -> HashMap<String, u32> {
-    let number = |i| u32::try_from(i).expect("BUG: more tasks than a plan file can hold");
-    plan.tasks.iter().enumerate().map(|(i, task)| (task.id.as_str().to_ascii_lowercase(), number(i))).collect()
+/// Finds tasks by id.
+struct Ids<'p> {
+    tasks: &'p [TaskFields],
+    exact: HashMap<&'p str, u32>,
+    /// By id in lower case, which is unique; made when the first id is not found.
+    folded: OnceCell<HashMap<String, u32>>,
+}
+
+impl<'p> Ids<'p> {
+    fn new(tasks: &'p [TaskFields]) -> Self {
+        let exact = (0u32..).zip(tasks).map(|(i, task)| (task.id.as_str(), i)).collect();
+        Self { tasks, exact, folded: OnceCell::new() }
+    }
+
+    fn find(&self, text: &str) -> Option<u32> {
+        let folded = || {
+            self.folded.get_or_init(|| {
+                (0u32..).zip(self.tasks).map(|(i, task)| (task.id.as_str().to_ascii_lowercase(), i)).collect()
+            })
+        };
+        self.exact.get(text).copied().or_else(|| folded().get(&text.to_ascii_lowercase()).copied())
+    }
 }
 
 struct Dependency {
@@ -79,28 +100,50 @@ struct Dependency {
     place: Place,
 }
 
-fn dependencies(
-    reader: &mut Reader,
-    plan: &PlanFields,
-    ids: &HashMap<String, u32>,
-    task: &TaskFields,
-) -> Vec<Dependency> {
+/// What a list has named so far. Most lists are short, and a long one must not take the square of its length.
+#[derive(Default)]
+struct Seen {
+    few: Vec<(u32, Place)>,
+    many: HashMap<u32, Place>,
+}
+
+impl Seen {
+    /// Gives the place of an earlier one.
+    fn insert(&mut self, task: u32, place: Place) -> Option<Place> {
+        let first = self.few.iter().find(|(t, _)| *t == task).map(|(_, place)| *place);
+        if first.is_some() {
+            return first;
+        }
+        if self.few.len() < 16 {
+            self.few.push((task, place));
+            return None;
+        }
+        match self.many.entry(task) {
+            Entry::Occupied(first) => Some(*first.get()),
+            Entry::Vacant(room) => {
+                room.insert(place);
+                None
+            }
+        }
+    }
+}
+
+fn dependencies(reader: &mut Reader, plan: &PlanFields, ids: &Ids<'_>, task: &TaskFields) -> Vec<Dependency> {
     let Some(listed) = &task.dependencies else { return Vec::new() };
     let mut found: Vec<Dependency> = Vec::with_capacity(listed.len());
-    let mut seen: HashMap<u32, Place> = HashMap::new();
+    let mut seen = Seen::default();
     for (text, place) in listed {
         let (text, place) = (text.as_ref(), *place);
-        let at = ids.get(text).or_else(|| ids.get(&text.to_ascii_lowercase())).copied();
+        let at = ids.find(text);
         let on = at.map(|at| &plan.tasks[at as usize].id);
         match (at, on) {
             (Some(at), Some(on)) if on.as_str() == text => {
-                if let Some(&first) = seen.get(&at) {
+                if let Some(first) = seen.insert(at, place) {
                     let message = format!("{} is listed twice", quote(text));
                     reader.report(
                         Diagnostic::new(Code::RepeatedDependency, place, message).also(first, "the first time"),
                     );
                 } else {
-                    seen.insert(at, place);
                     found.push(Dependency { id: on.clone(), place });
                 }
             }
@@ -188,6 +231,7 @@ struct Attempt {
     spec: Arc<AttemptSpec>,
     /// Canonical form of what is asked.
     form: Arc<str>,
+    hands_over: (bool, bool),
 }
 
 struct Profiles<'p> {
@@ -215,12 +259,17 @@ impl Profiles<'_> {
                 asked.over(&profile.asked);
                 let form = digest::canonical(&asked).into();
                 asked.over(&profile.built_in);
-                Attempt { spec: Arc::new(asked.resolve(name)), form }
+                let spec = asked.resolve(name);
+                Attempt { hands_over: hands_over(&spec), spec: Arc::new(spec), form }
             }
-            _ => Attempt { spec: Arc::clone(&profile.attempt), form: Arc::clone(&profile.form) },
+            _ => Attempt {
+                spec: Arc::clone(&profile.attempt),
+                form: Arc::clone(&profile.form),
+                hands_over: profile.hands_over,
+            },
         };
         if !(task.is_record || task.at_fault || self.plan.at_fault) {
-            judge(reader, task, &attempt.spec, runtime);
+            judge(reader, task, &attempt, runtime);
         }
         Some(attempt)
     }
@@ -287,23 +336,34 @@ impl Profiles<'_> {
         let form = digest::canonical(&asked).into();
         let mut full = asked.clone();
         full.over(&built_in);
-        Some(Profile { asked, built_in, form, attempt: Arc::new(full.resolve(name)) })
+        let attempt = full.resolve(name);
+        Some(Profile { asked, built_in, form, hands_over: hands_over(&attempt), attempt: Arc::new(attempt) })
     }
 }
 
+/// Whether a command hands over the prompt as an argument, and whether as a file.
+fn hands_over(spec: &AttemptSpec) -> (bool, bool) {
+    let mut found = (false, false);
+    for word in spec.command.iter().flatten().flat_map(|word| values::templates(word)) {
+        found.0 |= word == "prompt";
+        found.1 |= word == "prompt_file";
+    }
+    found
+}
+
 /// What must hold of a task once all layers are known.
-fn judge(reader: &mut Reader, task: &TaskFields, spec: &AttemptSpec, runtime: RuntimeKind) {
-    let id = quote(task.id.as_str());
+fn judge(reader: &mut Reader, task: &TaskFields, attempt: &Attempt, runtime: RuntimeKind) {
+    let spec = &attempt.spec;
+    let id = || quote(task.id.as_str());
     match runtime {
         RuntimeKind::Docker if spec.image.is_none() => {
-            let message = format!("the task {id} has no image to run in");
-            reader.report(Diagnostic::new(Code::NoImage, task.place, message).help(format!(
-                "the agent `{}` brings none: set `image` here, in its profile or in `defaults`",
-                spec.agent
-            )));
+            let message = format!("the task {} has no image to run in", id());
+            let help =
+                format!("the agent `{}` brings none: set `image` here, in its profile or in `defaults`", spec.agent);
+            reader.report(Diagnostic::new(Code::NoImage, task.place, message).help(help));
         }
         RuntimeKind::Process if spec.command.is_none() => {
-            let message = format!("the task {id} has no command");
+            let message = format!("the task {} has no command", id());
             reader.report(
                 Diagnostic::new(Code::EmptyCommand, task.place, message)
                     .help("with `\"runtime\": \"process\"` there is no image that brings one"),
@@ -311,19 +371,18 @@ fn judge(reader: &mut Reader, task: &TaskFields, spec: &AttemptSpec, runtime: Ru
         }
         _ => {}
     }
-    let words: Vec<&str> = spec.command.iter().flatten().flat_map(|word| values::templates(word)).collect();
-    let by_argument = words.contains(&"prompt");
-    if !by_argument && !words.contains(&"prompt_file") {
+    let (by_argument, by_file) = attempt.hands_over;
+    if !by_argument && !by_file {
         return;
     }
     match task.prompt.as_deref().or(task.description.as_deref()) {
         None => {
-            let message = format!("the task {id} says nothing to its agent");
+            let message = format!("the task {} says nothing to its agent", id());
             reader
                 .report(Diagnostic::new(Code::NoPrompt, task.place, message).help("add a `prompt` or a `description`"));
         }
         Some(prompt) if by_argument && prompt.len() > MOST_ARGUMENT_BYTES => {
-            let message = format!("the prompt of {id} has {} bytes, more than an argument may have", prompt.len());
+            let message = format!("the prompt of {} has {} bytes, more than an argument may have", id(), prompt.len());
             reader.report(
                 Diagnostic::new(Code::PromptTooLong, task.place, message)
                     .help("hand it over with `{{prompt_file}}`, or put it in a file of the repository and name that"),

@@ -33,7 +33,10 @@ fn a_plan_with_a_diamond_an_octopus_a_retry_and_a_failure_runs_to_its_end() {
         assert_eq!(project.stands(done), "completed/Succeeded", "{done}");
         assert_eq!(project.task(done)["result"], "changed");
         assert_eq!(project.git(&["show", &format!("agent/{done}:{done}.txt")]), done);
-        assert_eq!(project.task(done)["head_commit"].as_str(), Some(&*project.git(&["rev-parse", &format!("agent/{done}")])));
+        assert_eq!(
+            project.task(done)["head_commit"].as_str(),
+            Some(&*project.git(&["rev-parse", &format!("agent/{done}")]))
+        );
     }
     assert_eq!(project.stands("bad"), "failed/NonZeroExit");
     assert_eq!(project.task("bad")["exit_code"], 7);
@@ -45,11 +48,13 @@ fn a_plan_with_a_diamond_an_octopus_a_retry_and_a_failure_runs_to_its_end() {
     let log = fs::read_to_string(project.repo().join(project.task("bad")["log"].as_str().expect("a path")));
     assert_eq!(log.expect("kept"), "so it goes\n");
     assert_eq!(project.task("flaky")["attempt"], 2);
-    let parents = project.git(&["show", "-s", "--format=%P", project.task("three")["base_commit"].as_str().expect("a commit")]);
+    let parents =
+        project.git(&["show", "-s", "--format=%P", project.task("three")["base_commit"].as_str().expect("a commit")]);
     assert_eq!(parents.split(' ').count(), 3, "an octopus of three");
     assert_eq!(
         project.containers(),
-        ["bad-1", "base-1", "diamond-1", "flaky-1", "flaky-2", "left-1", "right-1", "three-1"].map(|n| format!("{n} exited"))
+        ["bad-1", "base-1", "diamond-1", "flaky-1", "flaky-2", "left-1", "right-1", "three-1"]
+            .map(|n| format!("{n} exited"))
     );
     assert_eq!(
         project.ran_log(),
@@ -90,7 +95,8 @@ fn killed_at_random_times_no_task_runs_twice_and_none_is_lost() {
     let mut random = fastrand::Rng::with_seed(7);
     let tasks: Vec<_> = (0..30)
         .map(|i: usize| {
-            let mut on: Vec<String> = (0..i.min(random.usize(..3))).map(|_| format!("t{}", random.usize(..i))).collect();
+            let mut on: Vec<String> =
+                (0..i.min(random.usize(..3))).map(|_| format!("t{}", random.usize(..i))).collect();
             on.sort();
             on.dedup();
             json!({ "id": format!("t{i}"), "dependencies": on,
@@ -280,7 +286,8 @@ fn a_file_as_other_tools_write_it_works_as_it_is() {
     fs::write(build.join("Dockerfile"), dockerfile).expect("writes");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(build.join("claude"), mode).expect("sets");
-    let _built = project.docker(&["build", "-q", "-t", "orchestrate/claude:latest", build.to_str().expect("UTF-8")]).expect(0);
+    let _built =
+        project.docker(&["build", "-q", "-t", "orchestrate/claude:latest", build.to_str().expect("UTF-8")]).expect(0);
     fs::remove_dir_all(&build).expect("removes");
     let token = "canary-token-9f2c";
     let ran = project.command(&["run", "--until-done"]).env("CLAUDE_CODE_OAUTH_TOKEN", token).output().expect("runs");
@@ -288,7 +295,10 @@ fn a_file_as_other_tools_write_it_works_as_it_is() {
     for task in plan["tasks"].as_array().expect("a list") {
         let id = task["id"].as_str().expect("an id");
         assert_eq!(project.stands(id), "completed/Succeeded");
-        assert_eq!(project.git(&["show", &format!("agent/{id}:said.txt")]), task["description"].as_str().expect("text"));
+        assert_eq!(
+            project.git(&["show", &format!("agent/{id}:said.txt")]),
+            task["description"].as_str().expect("text")
+        );
     }
     let everything = [project.plan_path(), project.repo().join(".git/orchestrate/journal")];
     for file in everything {
@@ -301,7 +311,7 @@ fn without_an_engine_a_repository_or_a_commit_the_next_step_is_said() {
     let away = Project::at("unix:///nowhere/docker.sock".to_owned());
     away.plan(json!([{ "id": "a", "command": ["true"] }]));
     let before = fs::read(away.plan_path()).expect("reads");
-    for arguments in [&["once"][..], &["run", "--until-done", "--stall-timeout", "0s"]] {
+    for arguments in [&["once"][..], &["run", "--until-done", "--stall-timeout", "1s"]] {
         let ran = away.run(arguments).expect(4);
         assert!(ran.stderr.contains("hint") && ran.stderr.contains("/nowhere/docker.sock"), "{}", ran.stderr);
     }

@@ -2,6 +2,7 @@
 //!
 //! A mount namespace stands for the container: it sees the worktree at the mount point and the plan's binds, nothing else.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -10,7 +11,7 @@ use orchestrate::git::{
 };
 use orchestrate::spec::{GitAccess, Leftovers};
 
-use crate::git_support::{Fixture, git, try_git, write};
+use crate::git_support::{Fixture, command, git, write};
 
 /// One attempt in a container of its own.
 struct Attempt {
@@ -22,6 +23,8 @@ struct Attempt {
     project: PathBuf,
     canary: PathBuf,
     stage: tempfile::TempDir,
+    /// Runs the agent as another user.
+    uid: Option<u32>,
 }
 
 /// Whether this machine lets us make mount namespaces.
@@ -44,19 +47,32 @@ impl Attempt {
     async fn on(fixture: Fixture, access: GitAccess) -> Self {
         let base = fixture.head();
         let state = fixture.ensure("a").await;
-        let stage = tempfile::tempdir().expect("a temp folder");
+        Self::resume(fixture, base, state, access, None).await
+    }
+
+    async fn resume(
+        fixture: Fixture,
+        base: CommitId,
+        state: WorktreeState,
+        access: GitAccess,
+        uid: Option<u32>,
+    ) -> Self {
+        let outside = tempfile::tempdir().expect("a temp folder");
         let dir = fixture.root.join(".git/orchestrate/attempts/a/1");
         std::fs::create_dir_all(&dir).expect("made");
         let mut this = Self {
-            project: stage.path().join("project"),
-            canary: stage.path().join("canary"),
+            project: outside.path().join("project"),
+            canary: outside.path().join("canary"),
             plan: GitAccessPlan::default(),
             fixture,
             base,
             state,
             dir,
-            stage,
+            stage: outside,
+            uid,
         };
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(this.stage.path(), open).expect("opened");
         this.plan = this.fixture.repo.open_access(&this.request(access)).await.expect("opened");
         this
     }
@@ -70,7 +86,7 @@ impl Attempt {
             visible: vec!["refs/heads/dependency".to_owned(), "refs/heads/missing".to_owned()],
             attempt_dir: self.dir.clone(),
             mount_point: self.project.clone(),
-            owner: None,
+            owner: self.uid.map(|uid| (uid, uid)),
         }
     }
 
@@ -79,27 +95,33 @@ impl Attempt {
         let mut binds =
             vec![GitBind { source: self.state.path.clone(), target: self.project.clone(), read_only: false }];
         binds.extend(self.plan.binds.iter().cloned());
-        let mut setup = "set -e\n".to_owned();
+        let mut setup = vec!["set -e".to_owned()];
         let quote = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', "'\\''"));
         for (at, bind) in binds.iter().enumerate() {
-            let staged = self.stage.path().join(format!("bind-{at}"));
+            let target = self.stage.path().join(format!("bind-{at}"));
             let make = if bind.source.is_dir() { "mkdir -p" } else { "touch" };
-            setup += &format!("{make} {0}; mount --bind {1} {0}\n", quote(&staged), quote(&bind.source));
+            setup.push(format!("{make} {0}; mount --bind {1} {0}", quote(&target), quote(&bind.source)));
         }
-        setup += &format!("mount -t tmpfs none {}\n", quote(&self.fixture.root));
+        setup.push(format!("mount -t tmpfs none {}", quote(&self.fixture.root)));
         for (at, bind) in binds.iter().enumerate() {
-            let staged = self.stage.path().join(format!("bind-{at}"));
+            let target = self.stage.path().join(format!("bind-{at}"));
             if bind.source.is_dir() {
-                setup += &format!("mkdir -p {}\n", quote(&bind.target));
+                setup.push(format!("mkdir -p {}", quote(&bind.target)));
             }
-            setup += &format!("mount --bind {} {}\n", quote(&staged), quote(&bind.target));
+            setup.push(format!("mount --bind {} {}", quote(&target), quote(&bind.target)));
             if bind.read_only {
-                setup += &format!("mount -o remount,bind,ro {}\n", quote(&bind.target));
+                setup.push(format!("mount -o remount,bind,ro {}", quote(&bind.target)));
             }
         }
-        setup += &format!("cd {}\nset +e\n{script}\n", quote(&self.project));
-        Command::new("unshare")
-            .args(["-m", "sh", "-c", &setup])
+        let run = match self.uid {
+            Some(uid) => {
+                format!("exec setpriv --reuid {uid} --regid {uid} --clear-groups sh -c {}", quote(Path::new(script)))
+            }
+            None => script.to_owned(),
+        };
+        setup.push(format!("cd {}\nset +e\n{run}", quote(&self.project)));
+        Command::new("timeout")
+            .args(["-k", "1", "60", "unshare", "-m", "sh", "-c", &setup.join("\n")])
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
             .env("HOME", self.stage.path())
@@ -421,21 +443,22 @@ fn attacks() -> Vec<(&'static str, String, Fate)> {
         ("history without the base", "c=$(git commit-tree HEAD^{tree} -m orphan) && git update-ref refs/heads/agent/a $c".into(), Refused),
         ("a grafted and a shallow history", "git rev-parse HEAD > $PRIVATE/shallow; mkdir -p $PRIVATE/info; git rev-parse HEAD > $PRIVATE/info/grafts; c=$(git commit-tree HEAD^{tree} -m orphan) && git update-ref refs/heads/agent/a $c".into(), Refused),
         ("replaced objects", "echo evil > readme.md; e=$(git hash-object -w readme.md); git replace $(git rev-parse HEAD:readme.md) $e; git checkout -q readme.md; git commit -q --allow-empty -m x".into(), Harmless),
-        ("a huge blob of zeros", format!("b=$(dd if=/dev/zero bs=1M count=300 2>/dev/null | git hash-object -w --stdin); tree=$(printf \"100644 blob $b\\tf\\n\" | git mktree); {COMMIT}"), Refused),
-        ("a huge blob in a pack", format!("b=$(dd if=/dev/zero bs=1M count=300 2>/dev/null | git hash-object -w --stdin); tree=$(printf \"100644 blob $b\\tf\\n\" | git mktree); {COMMIT}; git repack -q -a -d -l"), Refused),
+        ("a huge blob of zeros", format!("truncate -s 257M big; b=$(git -c core.compression=1 hash-object -w big); rm big; tree=$(printf \"100644 blob $b\\tf\\n\" | git mktree); {COMMIT}"), Refused),
+        ("a huge blob in a pack", "truncate -s 257M big; git -c core.bigFileThreshold=1m -c core.compression=1 add big && git commit -qm big && ls $PRIVATE/objects/pack/*.pack".into(), Refused),
         ("other refs moved", "git update-ref refs/heads/main $(git commit-tree HEAD^{tree} -m evil); git update-ref -d refs/heads/dependency; git commit -q --allow-empty -m x".into(), Harmless),
         ("HEAD on another's branch", "git switch -q main; git commit -q --allow-empty -m x".into(), Harmless),
         ("links out of the tree", "ln -s ../../.git/config c; ln -s / root; ln -s ../../.git/hooks h; git add -A; git commit -qm l".into(), Harmless),
     ]
 }
 
+#[rstest::rstest]
 #[tokio::test]
-async fn nothing_that_an_agent_writes_reaches_the_host() {
+async fn nothing_that_an_agent_writes_reaches_the_host(#[values(0, 1, 2, 3)] part: usize) {
     if !can_isolate() {
         return;
     }
     let mut wrong = Vec::new();
-    for (name, script, fate) in attacks() {
+    for (name, script, fate) in attacks().into_iter().skip(part).step_by(4) {
         let fixture = Fixture::new();
         fixture.commit_on("dependency", "main", &[("d.txt", "d")]);
         let attempt = Attempt::on(fixture, GitAccess::Isolated).await;
@@ -456,7 +479,12 @@ async fn nothing_that_an_agent_writes_reaches_the_host() {
         }
         // Then the person looks at it, with their own git.
         for args in [&["status", "-s"][..], &["diff", "HEAD"], &["log", "-p", "-1"], &["add", "-An"]] {
-            let _may_fail = try_git(&attempt.state.path, args);
+            // A FIFO as an ignore file makes git wait for ever; that is the person's to find.
+            let theirs = command(&attempt.state.path);
+            let mut bounded = Command::new("timeout");
+            bounded.args(["-k", "1", "1", "git"]).args(args).current_dir(&attempt.state.path).env_clear();
+            bounded.envs(theirs.get_envs().filter_map(|(key, value)| Some((key, value?))));
+            let _may_fail = bounded.output().expect("runs");
         }
         let head = attempt.fixture.git(&["rev-parse", "agent/a"]);
         let _summary =
@@ -511,4 +539,64 @@ async fn a_rewritten_base_is_refused_and_kept() {
     }
     assert_eq!(attempt.fixture.git(&["rev-parse", "agent/a"]), attempt.base.0);
     attempt.fixture.assert_healthy();
+}
+
+#[rstest::rstest]
+#[tokio::test]
+async fn root_serves_the_repository_of_another_user(
+    #[values(GitAccess::Isolated, GitAccess::Shared)] access: GitAccess,
+) {
+    if !can_isolate() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mut fixture = Fixture::new();
+    let top = fixture.root.parent().expect("a folder").to_owned();
+    std::fs::set_permissions(&top, std::fs::Permissions::from_mode(0o755)).expect("opened");
+    let root = fixture.root.clone();
+    let as_owner = |script: &str| {
+        let output = Command::new("setpriv")
+            .args(["--reuid", "1234", "--regid", "1234", "--clear-groups", "sh", "-ec", script])
+            .current_dir(&root)
+            .env_clear()
+            .envs(command(&root).get_envs().filter_map(|(key, value)| Some((key, value?))))
+            .output()
+            .expect("runs");
+        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    assert!(Command::new("chown").args(["-R", "1234:1234"]).arg(&top).status().expect("chown").success());
+    fixture.repo = orchestrate::git::GixRepository::discover(&root).expect("found");
+    assert_eq!((fixture.repo.layout().uid, fixture.repo.layout().gid), (1234, 1234));
+    let base = CommitId(as_owner("git rev-parse HEAD").trim().to_owned());
+    let state = fixture.repo.ensure_worktree(&request(&base)).await;
+    let state = state.expect("made");
+    let foreign = || {
+        let found = Command::new("find").arg(&root).args(["-uid", "0"]).output().expect("find").stdout;
+        let found = String::from_utf8(found).expect("text");
+        // The state dir is the reconciler's.
+        found.lines().filter(|line| !line.contains("/orchestrate/")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(foreign(), Vec::<String>::new());
+    as_owner("git -C .worktrees/a status --porcelain && git commit -q --allow-empty -m theirs");
+    let private = access == GitAccess::Isolated;
+    let attempt = Attempt::resume(fixture, base, state, access, Some(1234)).await;
+    attempt.must("test $(id -u) = 1234 && echo x > x && git add x && git commit -qm x && echo y > y && git gc -q");
+    let mut request = Fixture::result_request("a", &attempt.base, Leftovers::Commit);
+    request.private = private.then(|| attempt.dir.clone());
+    let taken = attempt.fixture.repo.take_result(&request).await.expect("taken");
+    assert_eq!((taken.commits, taken.had_leftovers), (2, true));
+    assert_eq!(foreign(), Vec::<String>::new());
+    assert_eq!(as_owner("git -C .worktrees/a status --porcelain"), "");
+    as_owner("git gc -q && git fsck --strict && git -C .worktrees/a commit -q --allow-empty -m mine");
+}
+
+fn request(base: &CommitId) -> orchestrate::git::WorktreeRequest {
+    orchestrate::git::WorktreeRequest {
+        path: Path::new(".worktrees/a").to_owned(),
+        branch: "refs/heads/agent/a".to_owned(),
+        base: base.clone(),
+        base_ref: "refs/orchestrate/p/a/base".to_owned(),
+        branch_is_ours: false,
+        lock_reason: "task a".to_owned(),
+    }
 }

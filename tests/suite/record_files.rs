@@ -57,6 +57,20 @@ fn a_temporary_file_replaces_another_and_keeps_its_mode() {
 }
 
 #[test]
+fn a_second_name_never_replaces_anything() {
+    on_both(|files, dir| {
+        let temp = files.write_temp(dir, "t-", b"1", None).expect("written");
+        assert!(files.link_new(&temp, &dir.join("a")).expect("free"));
+        files.remove(&temp).expect("removed");
+        assert_eq!(files.read(&dir.join("a")).expect("there"), b"1");
+        let temp = files.write_temp(dir, "t-", b"2", None).expect("written");
+        assert!(!files.link_new(&temp, &dir.join("a")).expect("taken"));
+        assert_eq!(files.read(&dir.join("a")).expect("there"), b"1");
+        assert_eq!(kind(files.link_new(&dir.join("none"), &dir.join("b"))), Some(ErrorKind::NotFound));
+    });
+}
+
+#[test]
 fn what_is_missing_or_no_file_is_told() {
     on_both(|files, dir| {
         let none = dir.join("none");

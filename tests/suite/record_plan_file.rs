@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use orchestrate::record::{Files as _, OsFiles, PlanFile, PlanFileError, Publication};
+use orchestrate::record::{Files as _, OsFiles, PlanFile, PlanFileError, Publication, Publish};
 use orchestrate::spec::TaskId;
 use orchestrate::status::{Status, TaskStatus};
 use rstest::rstest;
@@ -342,6 +342,64 @@ async fn a_temporary_file_that_is_swept_from_under_us_is_written_again() {
     });
     drop(publish(&files).await.expect("written again"));
     assert_eq!(text(&files), NEW);
+}
+
+/// A plan that only another spec describes.
+#[rstest]
+#[case::no_space(What::Short(5, ErrorKind::StorageFull))]
+#[case::io(What::FailAfter(ErrorKind::Other))]
+#[case::crash_before(What::CrashBefore)]
+#[case::crash_amid(What::CrashAmid(5))]
+#[case::crash_after(What::CrashAfter)]
+#[tokio::test(start_paused = true)]
+async fn a_file_is_made_for_the_status_of_another_specs_tasks(#[case] what: What) {
+    let ids = [TaskId::new("a").expect("valid")];
+    let made = "{\n  \"tasks\": []\n}\n";
+    for call in 0..12 {
+        let files = FakeFiles::default();
+        files.folder("/work");
+        files.fault(When::Call(call), what);
+        let first = plan(&files).ensure_exists();
+        assert!(first.is_err() || text(&files) == made);
+        assert!(files.content(PATH).is_none_or(|content| content == made.as_bytes()));
+        let next = if files.is_dead() { files.process() } else { files };
+        next.heal();
+        plan(&next).ensure_exists().expect("no fault any more");
+        plan(&next).sweep().expect("no fault any more");
+        assert_eq!(temps(&next), [""; 0], "call {call}");
+
+        let statuses = a_runs();
+        let publish = Publish { plan_id: "p", statuses: &statuses, seen: None, add: &ids, drop: &[] };
+        drop(plan(&next).publish_with(publish).await.expect("published"));
+        let block = "{\n  \"tasks\": [\n    {\n      \"id\": \"a\",\n      \"status\": \"running\"\n    }\n  ],\n  \"plan_id\": \"p\"\n}\n";
+        assert_eq!(text(&next), block);
+        let publish = Publish { add: &[], drop: &ids, ..publish };
+        drop(plan(&next).publish_with(publish).await.expect("published"));
+        assert!(!text(&next).contains("\"id\""));
+        assert!(!plan(&next).ensure_exists().expect("looked"));
+    }
+}
+
+#[test]
+fn a_file_that_appears_meanwhile_is_not_replaced() {
+    let files = FakeFiles::default();
+    files.folder("/work");
+    let other = files.process();
+    files.before_call(2, move || other.put(PATH, OLD));
+    assert!(!plan(&files).ensure_exists().expect("looked"));
+    assert_eq!((text(&files).as_str(), temps(&files)), (OLD, vec![]));
+}
+
+/// The document for other tools names every field that is not theirs.
+#[test]
+fn the_protocol_names_all_our_fields() {
+    let protocol = include_str!("../../specs/plan-file-writing.md");
+    let unnamed: Vec<_> = TaskStatus::FIELDS
+        .iter()
+        .chain(&["plan_id"])
+        .filter(|field| !protocol.contains(&format!("`{field}`")))
+        .collect();
+    assert_eq!(unnamed, [&""; 0]);
 }
 
 // ----- on the real file system -----

@@ -33,6 +33,54 @@ pub fn engine() -> Option<(DockerRuntime, String)> {
     }
 }
 
+/// An engine of a test's own, which it may kill; ended and removed when dropped.
+pub struct OwnEngine {
+    directory: PathBuf,
+    pub host: String,
+    pub runtime: DockerRuntime,
+}
+
+impl OwnEngine {
+    /// Starts one; `None` after the reason was told.
+    pub fn start(name: &str) -> Option<Self> {
+        // Where the shared engine is somebody else's, this machine is not the one to start another.
+        engine()?;
+        if variable("ORCHESTRATE_TEST_ENGINE_HOST").is_some() {
+            skip("an engine was given, and this test kills its own");
+            return None;
+        }
+        let directory = directory().with_file_name(format!("test-engine-{name}"));
+        let host = start_in(&directory, &[]).and_then(with_images).expect("as the shared one");
+        let settings = DockerSettings { host: Some(host.clone()), ..DockerSettings::default() };
+        Some(Self { directory, host, runtime: DockerRuntime::connect(&settings).expect("an endpoint") })
+    }
+
+    /// Starts it again.
+    pub fn start_again(&self, options: &[&str]) {
+        start_in(&self.directory, options).expect("as before");
+    }
+
+    /// Ends dockerd as a service manager does.
+    pub fn halt(&self) {
+        assert!(script("engine", &["halt", self.path()]).status.success());
+    }
+
+    /// Kills dockerd; its containers live on.
+    pub fn kill(&self) {
+        assert!(script("engine", &["kill", self.path()]).status.success());
+    }
+
+    fn path(&self) -> &str {
+        self.directory.to_str().expect("UTF-8")
+    }
+}
+
+impl Drop for OwnEngine {
+    fn drop(&mut self) {
+        script("engine", &["stop", self.path()]);
+    }
+}
+
 /// Where the shared engine lives.
 pub fn directory() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("below the target folder").join("test-engine")
@@ -59,8 +107,11 @@ fn started() -> Result<String, String> {
     if let Some(host) = variable("ORCHESTRATE_TEST_ENGINE_HOST") {
         return Ok(host);
     }
-    let directory = directory();
-    let output = script("engine", &["start", directory.to_str().expect("UTF-8")]);
+    start_in(&directory(), &[])
+}
+
+fn start_in(directory: &Path, options: &[&str]) -> Result<String, String> {
+    let output = script("engine", &[&["start", directory.to_str().expect("UTF-8")], options].concat());
     let text = String::from_utf8_lossy(&output.stdout);
     match text.trim().strip_prefix("DOCKER_HOST=") {
         Some(host) if output.status.success() => Ok(host.to_owned()),

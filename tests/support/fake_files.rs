@@ -19,6 +19,7 @@ pub(crate) enum Op {
     Truncate,
     WriteTemp,
     Rename,
+    LinkNew,
     SyncDir,
     Remove,
     CreateDirAll,
@@ -516,6 +517,18 @@ impl Files for FakeFiles {
             }
             world.names.insert(to.to_owned(), entry);
             Ok(())
+        })
+    }
+
+    fn link_new(&self, from: &Path, to: &Path) -> Result<bool, FileError> {
+        self.call(Op::LinkNew, "create", to, |world, _| {
+            world.has_folder(to.parent().unwrap_or(Path::new("/")))?;
+            let entry = world.names.get(from).cloned().ok_or(error(ErrorKind::NotFound))?;
+            let is_new = !world.names.contains_key(to);
+            if is_new {
+                world.names.insert(to.to_owned(), entry);
+            }
+            Ok(is_new)
         })
     }
 

@@ -93,7 +93,11 @@ impl Project {
     /// The same where git may fail.
     pub fn try_git(&self, arguments: &[&str]) -> Ran {
         let mut command = Command::new("git");
-        command.current_dir(self.repo()).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", self.dir.path());
+        command
+            .current_dir(self.repo())
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", self.dir.path());
         for who in ["AUTHOR", "COMMITTER"] {
             command.env(format!("GIT_{who}_NAME"), "Person").env(format!("GIT_{who}_EMAIL"), "person@localhost");
         }
@@ -248,7 +252,9 @@ pub fn noting(rest: &str) -> Value {
 
 /// A shell command that notes that it runs and commits a file of its task's name.
 pub fn committing(rest: &str) -> Value {
-    noting(&format!("{rest} echo $ORCHESTRATE_TASK > $ORCHESTRATE_TASK.txt; git add -A; git commit -q -m $ORCHESTRATE_TASK"))
+    noting(&format!(
+        "{rest} echo $ORCHESTRATE_TASK > $ORCHESTRATE_TASK.txt; git add -A; git commit -q -m $ORCHESTRATE_TASK"
+    ))
 }
 
 /// Where a path leads without links.

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use prometheus::proto::{LabelPair, MetricFamily, MetricType};
 use prometheus::TextEncoder;
+use prometheus::proto::{LabelPair, MetricFamily, MetricType};
 
 /// A format of the exposition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +81,7 @@ fn open_family(text: &mut String, family: &MetricFamily) {
     for metric in family.get_metric() {
         let labels = metric.get_label();
         match kind {
-            MetricType::COUNTER => sample(text, name, "_total", labels, None, metric.get_counter().value()),
+            MetricType::COUNTER => sample(text, name, "_total", labels, None, metric.get_counter().get_value()),
             MetricType::HISTOGRAM => {
                 let histogram = metric.get_histogram();
                 let count = histogram.get_sample_count();
@@ -95,7 +95,7 @@ fn open_family(text: &mut String, family: &MetricFamily) {
                 sample(text, name, "_count", labels, None, whole(count));
             }
             MetricType::GAUGE | MetricType::SUMMARY | MetricType::UNTYPED => {
-                sample(text, name, "", labels, None, metric.get_gauge().value());
+                sample(text, name, "", labels, None, metric.get_gauge().get_value());
             }
         }
     }
@@ -139,7 +139,9 @@ mod tests {
     #[case(Some("text/plain;version=0.0.4;q=0.9,application/openmetrics-text;q=0.5"), Format::Text)]
     // What Prometheus 2.42 asks for.
     #[case(
-        Some("application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"),
+        Some(
+            "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+        ),
         Format::OpenMetrics
     )]
     fn the_format_that_is_liked_best_is_given(#[case] accept: Option<&str>, #[case] format: Format) {

@@ -114,8 +114,7 @@ impl Metrics {
             max_concurrent: make
                 .add(Gauge::new("orchestrate_max_concurrent", "How many attempts may be live at once.")),
             suspended: make.gauge("orchestrate_suspended", "1 where the plan is suspended: nothing new is launched."),
-            backoff: make
-                .gauge("orchestrate_backoff_tasks", "Tasks that wait for a time after something failed."),
+            backoff: make.gauge("orchestrate_backoff_tasks", "Tasks that wait for a time after something failed."),
             spec_valid: make
                 .gauge("orchestrate_spec_valid", "1 where the newest plan file is accepted, 0 where it is invalid."),
             runtime_up: make
@@ -410,7 +409,9 @@ mod tests {
             assert!(text.contains(&format!("orchestrate_tasks{{project=\"p\",status=\"{status}\"}} 0\n")), "{status}");
         }
         for reason in Reason::ALL {
-            assert!(text.contains(&format!("orchestrate_attempts_finished_total{{project=\"p\",reason=\"{reason}\"}} 0\n")));
+            assert!(
+                text.contains(&format!("orchestrate_attempts_finished_total{{project=\"p\",reason=\"{reason}\"}} 0\n"))
+            );
         }
         for operation in Operation::ALL {
             let sample = format!("orchestrate_runtime_request_duration_seconds_count{{operation=\"{operation}\"}} 0\n");
@@ -421,7 +422,8 @@ mod tests {
     #[test]
     fn a_pass_that_failed_is_no_success_and_is_counted() {
         let metrics = Arc::new(Metrics::new("1", "p"));
-        let at = Now { wall: Timestamp::from_second(7).expect("in range"), monotonic: Duration::ZERO, boot_id: "b".into() };
+        let at =
+            Now { wall: Timestamp::from_second(7).expect("in range"), monotonic: Duration::ZERO, boot_id: "b".into() };
         let mut reporter = Arc::clone(&metrics);
         let took = Duration::from_millis(2);
         reporter.beat(&Beat { at: at.clone(), took, trouble: None });

@@ -1,0 +1,49 @@
+//! `orchestrate graph`: the dependencies.
+
+use clap::{Args, ValueEnum};
+
+use super::app::Outcome;
+use super::world::Context;
+use crate::error::ExitCode;
+use crate::report::graph;
+
+/// Flags of `graph`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Show the dependencies as a graph, with each task's status.\n\n\
+                  The text lists tasks by stages: each stands one stage after the last of what it depends on.",
+    after_help = "Examples:\n  \
+                  orchestrate graph\n  \
+                  orchestrate graph -o mermaid > plan.mmd\n  \
+                  orchestrate graph -o dot | dot -Tsvg > plan.svg"
+)]
+pub(super) struct Graph {
+    /// How to show it
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    output: GraphFormat,
+}
+
+/// Forms of a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum GraphFormat {
+    /// By stages
+    Text,
+    /// A Mermaid flowchart, for Markdown
+    Mermaid,
+    /// For Graphviz
+    Dot,
+}
+
+impl Graph {
+    pub(super) fn run(&self, context: &Context) -> Outcome {
+        let world = context.world()?;
+        let (_, view) = context.survey(&world)?;
+        let text = match self.output {
+            GraphFormat::Text => graph::text(&view),
+            GraphFormat::Mermaid => graph::mermaid(&view),
+            GraphFormat::Dot => graph::dot(&view),
+        };
+        context.output.data(&text)?;
+        Ok(ExitCode::Done)
+    }
+}

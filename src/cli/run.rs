@@ -1,0 +1,138 @@
+//! `orchestrate run`: the loop.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::task::JoinSet;
+
+use super::app::Outcome;
+use super::args::TableFormat;
+use super::output::Progress;
+use super::signals::{self, Caught, Signals};
+use super::status;
+use super::world::{Context, World, block_on};
+use crate::controller::{self, Reconciler, RunEnd, RunError, RunOptions, Snapshot, Wakeups};
+use crate::error::{ExitCode, Kind, Report};
+use crate::report::View;
+use crate::spec;
+
+/// Flags of `run`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Keep reconciling until told to stop, or until nothing can move any more.\n\n\
+                  Woken by the engine's events, by changes of the plan file and by timers. The first SIGINT or SIGTERM stops \
+                  launching, records and ends within seconds; a second one ends at once. Containers go on running and are \
+                  taken up by the next start. Progress goes to standard error: the table on a terminal, lines elsewhere.",
+    after_help = "Examples:\n  \
+                  orchestrate run --until-done                  work off the plan, then show the review\n  \
+                  orchestrate run --until-done --timeout 2h     and give up waiting after two hours\n  \
+                  orchestrate run --log-format json 2> run.log  as a service"
+)]
+pub(super) struct Run {
+    /// End when nothing can move any more: 0 where all tasks are completed, else 1; suspended with work left: 6
+    #[arg(long)]
+    until_done: bool,
+
+    /// End after so long whatever stands, with 6; containers go on running
+    #[arg(long, value_name = "DURATION", env = "ORCHESTRATE_TIMEOUT", hide_env_values = true, value_parser = duration)]
+    timeout: Option<Duration>,
+
+    /// With --until-done: end with 4 where the engine is away for so long
+    #[arg(long, value_name = "DURATION", env = "ORCHESTRATE_STALL_TIMEOUT", hide_env_values = true)]
+    #[arg(value_parser = duration, default_value = "10m")]
+    stall_timeout: Duration,
+
+    /// List the engine's containers at least so often
+    #[arg(long, value_name = "DURATION", env = "ORCHESTRATE_RESYNC", hide_env_values = true)]
+    #[arg(value_parser = duration, default_value = "5m")]
+    resync: Duration,
+
+    /// Run at most so many tasks at once, whatever the plan file says
+    #[arg(long, value_name = "N", env = "ORCHESTRATE_MAX_CONCURRENT", hide_env_values = true)]
+    max_concurrent: Option<NonZeroU32>,
+
+    /// How to show the tasks at the end
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        env = "ORCHESTRATE_OUTPUT",
+        hide_env_values = true,
+        default_value = "table"
+    )]
+    output: TableFormat,
+}
+
+fn duration(text: &str) -> Result<Duration, &'static str> {
+    spec::duration(text)
+}
+
+impl Run {
+    pub(super) fn run(&self, context: &Context) -> Outcome {
+        let world = context.world()?;
+        let reconciler = context.open(&world, self.max_concurrent)?;
+        let mut progress = context.output.progress(Arc::clone(&world.clock), &world.folder);
+        let caught = Caught::default();
+        let ended = block_on(self.reconcile(&world, reconciler, &mut progress, &caught))?;
+        progress.finish();
+        let (end, snapshot) = ended?.map_err(|error| context.fail(error))?;
+        let view = View::of(&snapshot, &world.folder);
+        status::show(context, &view, &view.tasks.iter().collect::<Vec<_>>(), self.output)?;
+        if self.until_done && view.is_settled() && view.summary.completed > 0 && self.output == TableFormat::Table {
+            context.output.data("\n")?;
+            super::review::show(context, &world, &snapshot, &view)?;
+        }
+        self.outcome(context, end, &caught)
+    }
+
+    async fn reconcile(
+        &self,
+        world: &World,
+        reconciler: Reconciler,
+        progress: &mut Progress,
+        caught: &Caught,
+    ) -> Result<Result<(RunEnd, Snapshot), RunError>, Report> {
+        let wakeups = Wakeups::default();
+        let signals = Signals::install().map_err(|error| Report::of(Kind::Environment, &error))?;
+        // Dropped with everything in it when the loop has ended.
+        let mut background = JoinSet::new();
+        background.spawn(signals.watch(wakeups.shutdown.clone(), Arc::clone(caught)));
+        let changes = Arc::clone(&wakeups.changes);
+        background.spawn(signals::watch_file(Arc::clone(&world.files), world.plan_file.clone(), changes));
+        let options = RunOptions {
+            until_done: self.until_done,
+            timeout: self.timeout,
+            resync: self.resync,
+            stall_timeout: self.stall_timeout,
+        };
+        Ok(controller::run(reconciler, options, wakeups, progress.reporter()).await)
+    }
+
+    fn outcome(&self, context: &Context, end: RunEnd, caught: &Caught) -> Outcome {
+        Ok(match end {
+            RunEnd::AllCompleted => ExitCode::Done,
+            RunEnd::Unfinished => ExitCode::Unsuccessful,
+            RunEnd::Suspended => {
+                context.output.note("the plan is suspended and work is left; `orchestrate resume` lets it go on");
+                ExitCode::Unfinished
+            }
+            RunEnd::TimedOut => {
+                context.output.note("the time is up; containers go on running, and the next start takes them up");
+                ExitCode::Unfinished
+            }
+            RunEnd::Stalled { why } => {
+                let limit = crate::report::time::age(self.stall_timeout);
+                let mut report = Report::new(Kind::Environment, format!("the engine did not answer for {limit}"));
+                report.causes = vec![why];
+                return Err(report.hint("start it and run again: what ran is taken up, nothing runs twice"));
+            }
+            RunEnd::Stopped => {
+                signals::raise(caught.load(Ordering::SeqCst));
+                ExitCode::Done
+            }
+        })
+    }
+}

@@ -1,0 +1,82 @@
+//! `orchestrate completions` and `man`: made from the declaration of the command line.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use clap_complete::Shell;
+use clap_mangen::Man as Page;
+
+use super::app::Outcome;
+use super::args;
+use super::world::Context;
+use crate::error::{ExitCode, Kind, Report};
+
+/// Flags of `completions`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Print a completion script for a shell.",
+    after_help = "Examples:\n  \
+                  orchestrate completions bash > ~/.local/share/bash-completion/completions/orchestrate\n  \
+                  orchestrate completions zsh > ~/.zfunc/_orchestrate\n  \
+                  orchestrate completions fish > ~/.config/fish/completions/orchestrate.fish"
+)]
+pub(super) struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+/// Flags of `man`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Print the manual page of the program, or write those of all commands into a folder.",
+    after_help = "Examples:\n  \
+                  orchestrate man | man -l -\n  \
+                  orchestrate man --out ~/.local/share/man/man1"
+)]
+pub(super) struct Man {
+    /// Write one page for each command into this folder
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    out: Option<PathBuf>,
+}
+
+impl Completions {
+    pub(super) fn run(&self, context: &Context) -> Outcome {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut args::command(context.version), "orchestrate", &mut script);
+        context.output.data(&String::from_utf8_lossy(&script))?;
+        Ok(ExitCode::Done)
+    }
+}
+
+impl Man {
+    pub(super) fn run(&self, context: &Context) -> Outcome {
+        let mut command = args::command(context.version);
+        command.build();
+        let Some(out) = &self.out else {
+            let mut page = Vec::new();
+            Page::new(command).render(&mut page)?;
+            context.output.data(&String::from_utf8_lossy(&page))?;
+            return Ok(ExitCode::Done);
+        };
+        let out = context.path(out);
+        let failed = |path: &Path, error: &std::io::Error| {
+            let mut report = Report::new(Kind::Environment, format!("cannot write {}", path.display()));
+            report.causes = vec![error.to_string()];
+            report
+        };
+        fs::create_dir_all(&out).map_err(|error| failed(&out, &error))?;
+        let names = command.get_subcommands().filter(|sub| sub.get_name() != "help").cloned().collect::<Vec<_>>();
+        let pages = std::iter::once((String::from("orchestrate"), command.clone()))
+            .chain(names.into_iter().map(|sub| (format!("orchestrate-{}", sub.get_name()), sub)));
+        for (name, command) in pages {
+            let path = out.join(format!("{name}.1"));
+            let mut page = Vec::new();
+            Page::new(command).title(name).render(&mut page)?;
+            fs::write(&path, page).map_err(|error| failed(&path, &error))?;
+        }
+        context.output.note(&format!("wrote the pages into {}", out.display()));
+        Ok(ExitCode::Done)
+    }
+}

@@ -1,0 +1,151 @@
+//! `orchestrate status`: how every task stands.
+
+use clap::{Args, ValueEnum};
+
+use super::app::Outcome;
+use super::args::TableFormat;
+use super::world::{Context, require_tasks};
+use crate::error::{ExitCode, Report};
+use crate::report::table::{self, Detail};
+use crate::report::{TaskView, View};
+use crate::status;
+
+/// Flags of `status`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Show every task, what it waits for, and what happens next.\n\n\
+                  Reads the plan file, the journal and one list of the engine; changes nothing, and works beside a running \
+                  `orchestrate run`. Where the engine does not answer, what the journal knows is shown, and that it is so.",
+    after_help = "Examples:\n  \
+                  orchestrate status                        the table\n  \
+                  orchestrate status --status failed        only what failed\n  \
+                  orchestrate status api web -o wide        two tasks with every column\n  \
+                  orchestrate status -o json | jq .summary  for scripts\n  \
+                  orchestrate retry $(orchestrate status --status failed -o name)"
+)]
+#[expect(clippy::struct_field_names, reason = "fields are named for their flags")]
+pub(super) struct Status {
+    /// Only these tasks
+    #[arg(value_name = "TASK")]
+    tasks: Vec<String>,
+
+    /// Only tasks that stand like this; may be given several times
+    #[arg(long, value_name = "STATUS", value_delimiter = ',')]
+    status: Vec<StatusWord>,
+
+    /// Order of the table [default: that of the plan file]
+    #[arg(long, value_name = "COLUMN")]
+    sort_by: Option<SortBy>,
+
+    /// How to show the tasks
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        env = "ORCHESTRATE_OUTPUT",
+        hide_env_values = true,
+        default_value = "table"
+    )]
+    output: TableFormat,
+
+    /// Exit with 1 where a task failed, is blocked or was cancelled, with 6 while anything can still move
+    #[arg(long)]
+    exit_status: bool,
+}
+
+/// A status on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum StatusWord {
+    Pending,
+    Running,
+    Completed,
+    Failed,
+    Blocked,
+    Cancelled,
+}
+
+impl StatusWord {
+    fn status(self) -> status::Status {
+        match self {
+            Self::Pending => status::Status::Pending,
+            Self::Running => status::Status::Running,
+            Self::Completed => status::Status::Completed,
+            Self::Failed => status::Status::Failed,
+            Self::Blocked => status::Status::Blocked,
+            Self::Cancelled => status::Status::Cancelled,
+        }
+    }
+}
+
+/// What the table can be sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SortBy {
+    /// By id
+    Name,
+    /// What runs first, then what waits, then what ended
+    Status,
+    /// The longest first
+    Time,
+    /// The newest first
+    Started,
+}
+
+impl Status {
+    pub(super) fn run(&self, context: &Context) -> Outcome {
+        let world = context.world()?;
+        let (_, view) = context.survey(&world)?;
+        show(context, &view, &self.select(&view)?, self.output)?;
+        Ok(if self.exit_status { exit_code(&view) } else { ExitCode::Done })
+    }
+
+    fn select<'v>(&self, view: &'v View) -> Result<Vec<&'v TaskView>, Report> {
+        let mut tasks =
+            if self.tasks.is_empty() { view.tasks.iter().collect() } else { require_tasks(view, &self.tasks)? };
+        if !self.status.is_empty() {
+            tasks.retain(|task| self.status.iter().any(|word| word.status() == task.status));
+        }
+        match self.sort_by {
+            None => {}
+            Some(SortBy::Name) => tasks.sort_by(|a, b| a.id.cmp(&b.id)),
+            Some(SortBy::Status) => tasks.sort_by_key(|task| (task.status != status::Status::Running, task.status)),
+            Some(SortBy::Time) => tasks.sort_by_key(|task| std::cmp::Reverse(task.seconds)),
+            Some(SortBy::Started) => tasks.sort_by_key(|task| std::cmp::Reverse(task.started_at)),
+        }
+        Ok(tasks)
+    }
+}
+
+/// What `--exit-status` gives.
+pub(super) fn exit_code(view: &View) -> ExitCode {
+    if !view.is_settled() {
+        ExitCode::Unfinished
+    } else if view.is_completed() {
+        ExitCode::Done
+    } else {
+        ExitCode::Unsuccessful
+    }
+}
+
+/// Shows some of a view's tasks.
+pub(super) fn show(context: &Context, view: &View, tasks: &[&TaskView], format: TableFormat) -> Result<(), Report> {
+    let output = &context.output;
+    let detail = if format == TableFormat::Wide { Detail::Wide } else { Detail::Normal };
+    match format {
+        TableFormat::Json => {
+            let selected = View { tasks: tasks.iter().map(|task| (*task).clone()).collect(), ..view.clone() };
+            output.json(&selected)?;
+        }
+        TableFormat::Name => {
+            output.lines(tasks.iter().map(|task| task.id.as_str()))?;
+        }
+        TableFormat::Table | TableFormat::Wide => {
+            let mut text = table::rows(tasks, view, output.width, detail);
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            text.push_str(&table::footer(view));
+            output.data(&text)?;
+        }
+    }
+    Ok(())
+}

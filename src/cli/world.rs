@@ -1,0 +1,193 @@
+//! Ties the ports together: the repository around us, the engine that the settings name, the files, the clock.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::args::Global;
+use super::output::Output;
+use crate::act::Ports;
+use crate::clock::{Clock, SystemClock};
+use crate::controller::{self, OpenOptions, Reconciler, RunError, Snapshot};
+use crate::error::{Kind, Report};
+use crate::git::{GixRepository, Repository};
+use crate::observe::names;
+use crate::record::{Files, Holder, OsFiles};
+use crate::report::diagnostics;
+use crate::report::{View, plural};
+use crate::runtime::docker::{DockerRuntime, Endpoint};
+use crate::settings::Settings;
+use crate::spec::Origin;
+
+/// The plan file's name at the root of the repository.
+pub(super) const PLAN_FILE: &str = ".agent-tasks.json";
+
+/// What every command is given.
+pub(super) struct Context {
+    pub(super) global: Global,
+    pub(super) settings: Settings,
+    pub(super) output: Output,
+    /// The whole command line, for the lock's note.
+    pub(super) command_line: String,
+    /// The program's full version.
+    pub(super) version: &'static str,
+}
+
+/// The repository around us with everything that works on it.
+pub(super) struct World {
+    pub(super) repository: Arc<dyn Repository>,
+    pub(super) runtime: Arc<dyn crate::runtime::Runtime>,
+    pub(super) files: Arc<dyn Files>,
+    pub(super) clock: Arc<dyn Clock>,
+    /// Where the engine listens, where that is a socket.
+    socket: Option<PathBuf>,
+    /// The plan file.
+    pub(super) plan_file: PathBuf,
+    /// The repository's folder name, which names a plan without `project`.
+    pub(super) folder: String,
+}
+
+impl Context {
+    /// The folder that we work in.
+    pub(super) fn dir(&self) -> &Path {
+        self.global.dir.as_deref().unwrap_or(Path::new("."))
+    }
+
+    /// A path as given on the command line: relative to where we work.
+    pub(super) fn path(&self, path: &Path) -> PathBuf {
+        self.dir().join(path)
+    }
+
+    /// Finds the repository and the engine. Asks the engine nothing yet.
+    pub(super) fn world(&self) -> Result<World, Report> {
+        let repository = GixRepository::discover(self.dir())?;
+        let endpoint = Endpoint::find(&self.settings.docker)?;
+        let socket = match &endpoint {
+            Endpoint::Unix(path) => Some(path.clone()),
+            Endpoint::Tcp(_) => None,
+        };
+        let root = &repository.layout().root;
+        let folder = root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let plan_file = match &self.global.file {
+            Some(file) => self.path(file),
+            None => root.join(PLAN_FILE),
+        };
+        Ok(World {
+            repository: Arc::new(repository),
+            runtime: Arc::new(DockerRuntime::at(endpoint)),
+            files: Arc::new(OsFiles),
+            clock: Arc::new(SystemClock::new()),
+            socket,
+            plan_file,
+            folder,
+        })
+    }
+
+    /// Looks at everything without touching anything.
+    pub(super) fn survey(&self, world: &World) -> Result<(Snapshot, View), Report> {
+        let snapshot = block_on(controller::survey(&world.ports(), &world.plan_file))?;
+        let snapshot = snapshot.map_err(|error| self.fail(error))?;
+        let view = View::of(&snapshot, &world.folder);
+        for warning in &view.warnings {
+            self.output.warn(warning);
+        }
+        Ok((snapshot, view))
+    }
+
+    /// Takes the repository's lock.
+    pub(super) fn open(
+        &self,
+        world: &World,
+        max_concurrent: Option<std::num::NonZeroU32>,
+    ) -> Result<Reconciler, Report> {
+        let holder = Holder {
+            pid: std::process::id(),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            command: self.command_line.clone(),
+            since: world.clock.now().wall,
+        };
+        let seed = fastrand::u64(..);
+        let options = OpenOptions {
+            ports: world.ports(),
+            plan_file: world.plan_file.clone(),
+            secrets: self.settings.secrets(),
+            home: self.settings.home.clone(),
+            sockets: world.socket.iter().cloned().collect(),
+            holder,
+            max_concurrent,
+            seed,
+        };
+        Reconciler::open(options).map_err(|error| self.fail(error))
+    }
+
+    /// Tells what is wrong with a file that is not accepted, and gives the failure to end with.
+    pub(super) fn fail(&self, error: RunError) -> Report {
+        let RunError::Invalid { path, text, refused } = error else { return error.into() };
+        let name = path.display().to_string();
+        let files = diagnostics::Files::new([(Origin::Plan, name.as_str(), &*text)], &refused.sensitive);
+        let told = diagnostics::text(
+            &files,
+            &refused.diagnostics,
+            refused.untold,
+            self.output.is_err_colored(),
+            self.output.err_width(),
+        );
+        drop(std::io::Write::write_all(&mut self.output.stderr(), told.as_bytes()));
+        Report::new(Kind::InvalidFile, format!("the plan file {name} is not accepted; nothing was changed"))
+    }
+}
+
+impl World {
+    /// The ports, for those who work through them.
+    pub(super) fn ports(&self) -> Ports {
+        Ports {
+            runtime: Arc::clone(&self.runtime),
+            repository: Arc::clone(&self.repository),
+            files: Arc::clone(&self.files),
+            clock: Arc::clone(&self.clock),
+        }
+    }
+
+    /// Where the journal and the logs are.
+    pub(super) fn state_dir(&self) -> PathBuf {
+        names::state_dir(&self.repository.layout().common_dir)
+    }
+}
+
+/// Runs asynchronous work to its end.
+pub(super) fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Report> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Report::of(Kind::Environment, &error))?;
+    let result = runtime.block_on(work);
+    // Whoever still reads or waits in the background may not keep us from ending.
+    runtime.shutdown_background();
+    Ok(result)
+}
+
+/// The tasks of these ids, or what is wrong with the first that there is none of.
+pub(super) fn require_tasks<'v>(view: &'v View, ids: &[String]) -> Result<Vec<&'v crate::report::TaskView>, Report> {
+    ids.iter().map(|id| require_task(view, id)).collect()
+}
+
+/// The task of this id, or a failure that names those which may have been meant.
+pub(super) fn require_task<'v>(view: &'v View, id: &str) -> Result<&'v crate::report::TaskView, Report> {
+    if let Some(task) = view.task(id) {
+        return Ok(task);
+    }
+    let report = Report::new(Kind::Usage, format!("there is no task `{id}` in this plan"));
+    let lower = id.to_lowercase();
+    let near = |task: &&crate::report::TaskView| {
+        let other = task.id.to_lowercase();
+        strsim::damerau_levenshtein(&lower, &other) <= 1 + id.len() / 4 || (id.len() > 1 && other.starts_with(&lower))
+    };
+    let near: Vec<String> = view.tasks.iter().filter(near).take(5).map(|task| format!("`{}`", task.id)).collect();
+    Err(if near.is_empty() {
+        let count = plural(view.tasks.len(), "task", "tasks");
+        report.hint(format!("it has {count}: `orchestrate status -o name` lists them"))
+    } else {
+        report.hint(format!("did you mean {}?", near.join(" or ")))
+    })
+}
