@@ -1,5 +1,6 @@
 //! What people and programs are told: one view of a pass, and the forms in which it is shown.
 
+mod both;
 mod describe;
 pub mod diagnostics;
 pub mod escape;
@@ -18,6 +19,7 @@ pub mod time;
 mod view;
 mod window;
 
+pub use both::Both;
 pub use describe::{Description, Link, SpecView};
 pub use events::EventView;
 pub use lines::{LineFormat, LineReporter};
