@@ -2,7 +2,7 @@
 //!
 //! Ages are measured on `CLOCK_MONOTONIC`, which stands still while a machine sleeps and never jumps, so a host that
 //! slept eight hours or whose date was corrected makes no task stale and no back-off endless. Across a reboot only wall
-//! time is left; an age computed from it is never negative.
+//! time is left, and that this boot is younger than what was before it; an age is never negative.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,8 @@ impl Moment {
         if self.boot_id == now.boot_id {
             now.monotonic.saturating_sub(Duration::from_millis(self.monotonic_ms))
         } else {
-            Duration::try_from(now.wall.duration_since(self.wall)).unwrap_or(Duration::ZERO)
+            // It was before this boot, whatever the date says: a date set back a year makes no pause last a year.
+            Duration::try_from(now.wall.duration_since(self.wall)).unwrap_or(Duration::ZERO).max(now.monotonic)
         }
     }
 
@@ -121,6 +122,7 @@ mod tests {
     fn across_boots_an_age_is_never_negative() {
         let start = now(1_000, 10, "a").moment();
         assert_eq!(start.age(&now(1_060, 1, "b")), Duration::from_mins(1));
-        assert_eq!(start.age(&now(10, 1, "b")), Duration::ZERO);
+        assert_eq!(start.age(&now(10, 1, "b")), Duration::from_secs(1));
+        assert_eq!(start.remaining(Duration::from_secs(20), &now(10, 20, "b")), Duration::ZERO);
     }
 }

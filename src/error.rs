@@ -99,6 +99,9 @@ pub enum Kind {
     Bug,
 }
 
+/// What a runtime that does not answer is told as, before it is named.
+const ENGINE_AWAY: &str = "the engine does not answer";
+
 /// A failure, ready to be told: what and which, why, and what next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
@@ -187,7 +190,7 @@ impl From<RunError> for Report {
             RunError::PlanFile(error) => error.into(),
             RunError::Git(error) => error.into(),
             RunError::File(error) => error.into(),
-            RunError::Runtime(source) => Self::from(source),
+            RunError::Runtime(error) => error.into(),
             // Its diagnostics are told before it, each with its own next step.
             RunError::Invalid { .. } => Self::of(Kind::InvalidFile, &error),
         }
@@ -222,8 +225,7 @@ impl From<GitError> for Report {
 
 impl From<RuntimeError> for Report {
     fn from(error: RuntimeError) -> Self {
-        let report =
-            Self { causes: vec![error.to_string()], ..Self::new(Kind::Environment, "the engine does not answer") };
+        let report = Self { causes: vec![error.to_string()], ..Self::new(Kind::Environment, ENGINE_AWAY) };
         match error.kind {
             ErrorKind::Unreachable => report
                 .hint("start it (`sudo systemctl start docker`), or set DOCKER_HOST to where it listens")
@@ -242,6 +244,17 @@ impl From<RuntimeError> for Report {
             | ErrorKind::NotOurs
             | ErrorKind::StartRefused => Self::new(Kind::Environment, error.to_string()),
         }
+    }
+}
+
+impl Report {
+    /// Names the engine in a report about it.
+    #[must_use]
+    pub fn at_host(mut self, host: &str) -> Self {
+        if self.message == ENGINE_AWAY {
+            self.message = format!("the engine at {host} does not answer");
+        }
+        self
     }
 }
 
@@ -264,6 +277,8 @@ impl From<JournalError> for Report {
             JournalError::Damaged { .. } => report
                 .hint("restore it from a backup if there is one")
                 .hint("or move it away to begin anew: branches, worktrees and containers stay, and are then nobody's"),
+            JournalError::Foreign { .. } => Self::of(Kind::Locked, &error)
+                .hint("somebody deleted the lock file, or this file system's locks do not work; run one of them only"),
             JournalError::Newer { .. } => report.hint("use the newer version, which `orchestrate --version` names"),
         }
     }

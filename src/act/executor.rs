@@ -10,7 +10,7 @@ use super::job::{Failure, Job, Outcome};
 use super::{harvest, launch, start};
 use crate::plan::{Action, Ending};
 use crate::record::{Entry, Hold, StopCause};
-use crate::runtime::RuntimeEvent;
+use crate::runtime::{ErrorKind, RuntimeEvent};
 
 /// Between asking a container to end and making it end.
 const STOP_GRACE: Duration = Duration::from_secs(10);
@@ -43,19 +43,23 @@ impl Executor {
             Action::Launch { .. } => launch::launch(context, job, events).await,
             Action::Start => start::resume(context, job, events).await,
             Action::Harvest => harvest::harvest(context, job, events).await,
-            Action::Stop(cause) => self.stop(job, cause).await,
+            Action::Stop(cause) => self.stop(job, cause, events).await,
             Action::Lose => harvest::end(context, &job.key, &Ending::Lost, Some(job)).await,
-            Action::EndCancelled => harvest::end(context, &job.key, &Ending::NeverRan, None).await,
+            Action::EndCancelled => start::end_cancelled(context, job, events).await,
         }
     }
 
-    async fn stop(&self, job: &Job, cause: StopCause) -> Result<(), ActError> {
+    async fn stop(&self, job: &Job, cause: StopCause, events: &mut Vec<RuntimeEvent>) -> Result<(), ActError> {
         let Some(container) = &job.container else { return Ok(()) };
         if job.record.current.as_ref().is_some_and(|current| current.stop.is_none()) {
             let at = self.context.moment();
             self.context.record(&Entry::StopIntent { key: job.key.clone(), cause, at })?;
         }
-        self.context.runtime.stop(&container.id, STOP_GRACE).await?;
+        match self.context.runtime.stop(&container.id, STOP_GRACE).await {
+            Ok(()) => events.push(RuntimeEvent::Exited(container.clone())),
+            Err(error) if error.kind == ErrorKind::NotFound => events.push(RuntimeEvent::Removed(container.clone())),
+            Err(error) => return Err(error.into()),
+        }
         Ok(())
     }
 

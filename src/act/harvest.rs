@@ -9,12 +9,18 @@ use super::job::Job;
 use super::launch::is_isolated;
 use super::redact::Secrets;
 use super::secrets::SecretValue;
+use crate::clock::Moment;
 use crate::git::{BranchResult, CommitId, GitError, ResultRequest};
-use crate::observe::{AttemptKey, names};
-use crate::plan::{Ending, judge};
+use crate::observe::{AttemptKey, ContainerDetail, names};
+use crate::plan::{Ending, Evidence, is_interrupted as interrupted, judge};
 use crate::record::{AttemptEnd, Entry, TaskRecord};
-use crate::runtime::{ErrorKind, LogOptions, RuntimeEvent};
+use crate::runtime::{LogOptions, RuntimeEvent};
 use crate::spec::{Leftovers, Terms};
+
+/// How often a log that could not be read is tried again before the result is recorded without it.
+const LOG_RETRIES: u32 = 5;
+/// Exit codes that an engine's or a machine's end leaves.
+const SUSPICIOUS: [i64; 3] = [137, 143, 255];
 
 /// What the end of an attempt adds beside the verdict.
 #[derive(Debug, Default)]
@@ -51,6 +57,7 @@ pub(super) async fn harvest(context: &Context, job: &Job, events: &mut Vec<Runti
     let log = save_log(context, job, &detail.container.id).await?;
     facts.log = Some(log.path);
     facts.log_error = log.error;
+    let interrupted = is_interrupted(context, job, &detail).await?;
     let ending = match take_result(context, job).await {
         Ok(result) => {
             facts.head = Some(result.head);
@@ -58,7 +65,7 @@ pub(super) async fn harvest(context: &Context, job: &Job, events: &mut Vec<Runti
             Ending::Exited {
                 code: detail.exit_code,
                 oom_killed: detail.oom_killed,
-                interrupted: false,
+                interrupted,
                 commits: result.commits,
                 had_leftovers: result.had_leftovers,
             }
@@ -85,7 +92,13 @@ pub(super) async fn end(
     if let Some(job) = job {
         facts.log_error = Some("the container is gone, and its output with it".to_owned());
         // Its work is kept where it is; what can be taken in is.
-        facts.head = take_result(context, job).await.ok().map(|result| result.head);
+        facts.head = match take_result(context, job).await {
+            Ok(result) => Some(result.head),
+            Err(Some(error)) if error.is_transient() => return Err(error.into()),
+            Err(_) => None,
+        };
+    } else {
+        facts.log_error = Some("it never ran, so it wrote nothing".to_owned());
     }
     finish(context, key, ending, facts)
 }
@@ -112,6 +125,31 @@ fn finish(context: &Context, key: &AttemptKey, ending: &Ending, facts: Facts) ->
     Ok(())
 }
 
+/// Whether the engine or the machine ended it. An ordinary end costs no call.
+async fn is_interrupted(context: &Context, job: &Job, detail: &ContainerDetail) -> Result<bool, ActError> {
+    let record = context.known(&job.key.task);
+    let Some(current) = record.current.as_ref().filter(|current| current.stop.is_none() && !record.cancel) else {
+        return Ok(false);
+    };
+    if job.outages.is_empty() && !SUSPICIOUS.contains(&detail.exit_code) {
+        return Ok(false);
+    }
+    let engine = context.runtime.probe().await?;
+    let now = context.clock.now();
+    let engine_now = engine.time.unwrap_or(now.wall);
+    let by_its_clock = |lost: &Moment| engine_now.checked_sub(lost.age(&now)).unwrap_or(engine_now);
+    Ok(interrupted(&Evidence {
+        code: detail.exit_code,
+        started_at: detail.started_at,
+        finished_at: detail.finished_at,
+        engine_started_at: engine.started_at,
+        // Who does not say so is not taken to end what runs.
+        live_restore: engine.live_restore.unwrap_or(true),
+        outages: job.outages.iter().map(by_its_clock).collect(),
+        rebooted: current.running_since().is_some_and(|since| since.boot_id != now.boot_id),
+    }))
+}
+
 /// The kept log, and why it is not whole.
 struct SavedLog {
     path: String,
@@ -119,14 +157,17 @@ struct SavedLog {
 }
 
 /// Keeps the log beside the prompt, secrets masked. An engine that has none (driver `none`) or lost it is told, not waited
-/// for; only one that is away is worth another harvest.
+/// for; what may pass is tried again a few times.
 async fn save_log(context: &Context, job: &Job, container: &str) -> Result<SavedLog, ActError> {
     let values: Vec<SecretValue> =
         job.spec.iter().flat_map(|spec| context.secrets.known(&spec.attempt.secrets)).collect();
     let secrets = Secrets::new(values.iter().map(|value| value.expose().as_bytes()));
     let log = capture_log(context.runtime.logs(container, LogOptions::default()), &secrets).await;
     let error = match log.failed {
-        Some(LogFailure::Runtime(error)) if error.kind == ErrorKind::Unreachable => return Err(error.into()),
+        // What may be had later is waited for, but not for ever: a result is worth more than its log.
+        Some(LogFailure::Runtime(error)) if error.kind.is_transient() && job.failures < LOG_RETRIES => {
+            return Err(error.into());
+        }
         Some(failure) => Some(one_line(&failure)),
         None => None,
     };

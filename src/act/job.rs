@@ -1,5 +1,6 @@
 //! One action with everything that it was decided on.
 
+use crate::clock::Moment;
 use crate::git::CommitId;
 use crate::observe::{AttemptKey, ObservedContainer, names};
 use crate::plan::{Action, PlannedAction};
@@ -24,6 +25,10 @@ pub struct Job {
     pub container: Option<ObservedContainer>,
     /// What the task's dependencies give, in the file's order.
     pub heads: Vec<DependencyHead>,
+    /// How often in a row the same failed in a way that passes.
+    pub failures: u32,
+    /// When this process lost the runtime, oldest first.
+    pub outages: Vec<Moment>,
 }
 
 /// What a dependency gives.
@@ -49,6 +54,8 @@ impl Job {
             key: action.key,
             action: action.action,
             container,
+            failures: 0,
+            outages: Vec::new(),
         }
     }
 }

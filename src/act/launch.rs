@@ -278,6 +278,14 @@ async fn create(
         },
         Err(error) if error.kind == ErrorKind::NameTaken => {
             match context.runtime.inspect(&context.instance(), &request.name).await? {
+                Some(detail) if detail.container.key != job.key => {
+                    let message = format!(
+                        "{} is the name of the container of {}, which somebody renamed; rename it back, then \
+                         `orchestrate retry`",
+                        request.name, detail.container.key
+                    );
+                    return Err(ActError::hold(Reason::NameConflict, message));
+                }
                 Some(detail) => adopted(detail),
                 // Gone between the two calls; the next pass makes it again.
                 None => return Err(error.into()),

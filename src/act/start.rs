@@ -4,7 +4,7 @@ use super::context::Context;
 use super::error::ActError;
 use super::harvest;
 use super::job::Job;
-use crate::observe::{AttemptKey, ContainerState, ObservedContainer};
+use crate::observe::{AttemptKey, ContainerDetail, ContainerState, ObservedContainer};
 use crate::plan::Ending;
 use crate::record::Entry;
 use crate::runtime::{ErrorKind, Operation, RuntimeError, RuntimeEvent};
@@ -31,11 +31,60 @@ pub(super) async fn resume(context: &Context, job: &Job, events: &mut Vec<Runtim
         });
         return note_running(context, &job.key);
     }
-    if detail.exit_code != 0 || !detail.error.is_empty() {
-        let error = if detail.error.is_empty() { format!("code {}", detail.exit_code) } else { detail.error };
-        return harvest::end(context, &job.key, &Ending::StartFailed { error }, None).await;
+    let tried = context.known(&job.key.task).current.is_some_and(|current| current.start_tries > 0);
+    if tried && has_failed(&detail) && is_final(context, &job.key, &detail) {
+        return failed(context, &job.key, &detail).await;
     }
     start(context, &job.key, &detail.container, events).await
+}
+
+/// The engine's code for a start that failed by its own doing: a network, a mount, a driver.
+const ENGINES_OWN: i64 = 128;
+/// How often a container whose start failed by the engine's doing is tried again.
+const START_RETRIES: u32 = 5;
+
+fn has_failed(detail: &ContainerDetail) -> bool {
+    detail.exit_code != 0 || !detail.error.is_empty()
+}
+
+fn is_final(context: &Context, key: &AttemptKey, detail: &ContainerDetail) -> bool {
+    let tries = context.known(&key.task).current.map_or(0, |current| current.start_tries);
+    detail.exit_code != ENGINES_OWN || tries > START_RETRIES
+}
+
+/// A start that failed: the same container is tried again where it was the engine's doing, else the attempt is over.
+async fn failed(context: &Context, key: &AttemptKey, detail: &ContainerDetail) -> Result<(), ActError> {
+    let error = if detail.error.is_empty() { format!("code {}", detail.exit_code) } else { detail.error.clone() };
+    if is_final(context, key, detail) {
+        return harvest::end(context, key, &Ending::StartFailed { error }, None).await;
+    }
+    Err(RuntimeError {
+        operation: Operation::Start,
+        target: Some(detail.container.name.clone()),
+        kind: ErrorKind::Engine,
+        status: None,
+        message: error,
+    }
+    .into())
+}
+
+/// Ends an attempt that a person cancelled, after a look that its container did not run after all.
+pub(super) async fn end_cancelled(
+    context: &Context,
+    job: &Job,
+    events: &mut Vec<RuntimeEvent>,
+) -> Result<(), ActError> {
+    if let Some(seen) = &job.container
+        && let Some(detail) = context.runtime.inspect(&context.instance(), &seen.id).await?
+        && (detail.started_at.is_some() || detail.container.state != ContainerState::Created)
+    {
+        events.push(match detail.container.state {
+            ContainerState::Exited | ContainerState::Dead => RuntimeEvent::Exited(detail.container),
+            _ => RuntimeEvent::Started(detail.container),
+        });
+        return note_running(context, &job.key);
+    }
+    harvest::end(context, &job.key, &Ending::NeverRan, None).await
 }
 
 /// Sends the start request, its intent durable first.
@@ -45,15 +94,24 @@ pub(super) async fn start(
     container: &ObservedContainer,
     events: &mut Vec<RuntimeEvent>,
 ) -> Result<(), ActError> {
+    // A person may have called it off while it was being made.
+    if context.known(&key.task).cancel {
+        return Ok(());
+    }
     context.record(&Entry::StartIntent { key: key.clone(), at: context.moment() })?;
     match context.runtime.start(&container.id).await {
         Ok(()) => {
-            context.record(&Entry::Started { key: key.clone(), at: context.moment() })?;
             events.push(RuntimeEvent::Started(running(container)));
+            context.record(&Entry::Started { key: key.clone(), at: context.moment() })?;
             Ok(())
         }
-        Err(RuntimeError { kind: ErrorKind::StartRefused, message, .. }) => {
-            harvest::end(context, key, &Ending::StartFailed { error: message }, None).await
+        Err(error) if matches!(error.kind, ErrorKind::StartRefused | ErrorKind::Engine) => {
+            // Only the container tells whose doing it was.
+            let detail = context.runtime.inspect(&context.instance(), &container.id).await?;
+            match detail.filter(|detail| detail.container.state == ContainerState::Created && has_failed(detail)) {
+                Some(detail) => failed(context, key, &detail).await,
+                None => Err(error.into()),
+            }
         }
         Err(error) if error.kind == ErrorKind::NotFound => {
             events.push(RuntimeEvent::Removed(container.clone()));

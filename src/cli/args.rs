@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::builder::styling::{AnsiColor, Styles};
-use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
 
 use super::{describe, events, graph, init, logs, once, plan, request, review, run, schema, shell, status, validate};
 
@@ -15,8 +15,8 @@ use super::{describe, events, graph, init, logs, once, plan, request, review, ru
     name = "orchestrate",
     version,
     styles = STYLES,
-    disable_help_subcommand = false,
-    propagate_version = false,
+    override_usage = "orchestrate [OPTIONS] [COMMAND]",
+    disable_help_subcommand = true,
     after_help = "Without a command: `once`. Flags stand over variables, variables over the plan file.\n\
                   `orchestrate help COMMAND` tells more, with examples.",
 )]
@@ -120,45 +120,27 @@ pub(super) enum TextFormat {
     Json,
 }
 
-/// The commands, in the order of the help.
+/// The commands, in the order of the help. Each is described where its flags are declared.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Make one pass: take in what ended, launch what is ready, and show the table
     Once(once::Once),
-    /// Keep reconciling until told to stop, or until nothing can move any more
     Run(run::Run),
-    /// Show what the next pass would do, and why; change nothing
     Plan(plan::Plan),
-    /// Show every task, what it waits for, and what happens next
     Status(status::Status),
-    /// Show everything that is known of one task
     #[command(alias = "why")]
     Describe(describe::Describe),
-    /// Show a task's output
     Logs(logs::Logs),
-    /// Show what happened, from the journal
     Events(events::Events),
-    /// Show the dependencies as a graph
     Graph(graph::Graph),
-    /// Show what the finished branches hold and how to merge them; merge nothing
     Review(review::Review),
-    /// Run tasks again as new attempts
     Retry(request::Retry),
-    /// Stop tasks that run, and never launch those that wait
     Cancel(request::Cancel),
-    /// Launch nothing new; what runs goes on
     Suspend(request::Suspend),
-    /// Launch again after a suspend
     Resume(request::Resume),
-    /// Write a plan file to start from
     Init(init::Init),
-    /// Judge a plan file; needs neither an engine nor git
     Validate(validate::Validate),
-    /// Print a JSON Schema
     Schema(schema::Schema),
-    /// Print a completion script for a shell
     Completions(shell::Completions),
-    /// Print or write manual pages
     Man(shell::Man),
 }
 
@@ -170,9 +152,14 @@ pub(super) const GROUPS: [(&str, &[&str]); 4] = [
     ("Set up", &["init", "validate", "schema", "completions", "man"]),
 ];
 
+/// The command line as it is declared, for what is made from it.
+pub(super) fn declared(version: &'static str) -> clap::Command {
+    Cli::command().version(version)
+}
+
 /// The command line with its grouped help, under the program's full version.
 pub(super) fn command(version: &'static str) -> clap::Command {
-    let command = Cli::command().version(version);
+    let command = declared(version);
     let header = STYLES.get_header();
     let literal = STYLES.get_literal();
     let mut groups = String::new();
@@ -184,13 +171,26 @@ pub(super) fn command(version: &'static str) -> clap::Command {
             writeln!(groups, "  {literal}{name:12}{literal:#} {about}").expect("BUG: writing to a string cannot fail");
         }
     }
+    // One form of help for `-h` and `--help`: the whole description over compact flags. The parser's own long form would
+    // put three lines between two flags.
+    let help = || clap::Arg::new("help").short('h').long("help").help("Show this help").action(ArgAction::HelpShort);
+    let command = command.disable_help_flag(true).arg(help()).mut_subcommands(|sub| {
+        let about = sub.get_long_about().or(sub.get_about()).cloned().unwrap_or_default();
+        sub.about(about).disable_help_flag(true).arg(help())
+    });
     command.help_template(format!(
-        "{{about}}\n\n{{usage-heading}} {{usage}}\n{groups}\n{header}Global options:{header:#}\n{{options}}\n\n{{after-help}}"
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n{groups}\n{header}Global options:{header:#}\n{{options}}{{after-help}}"
     ))
 }
 
-/// Puts `once` where no command is named, so that `orchestrate -o json` is `orchestrate once -o json`.
+/// Puts `once` where no command is named, so that `orchestrate -o json` is `orchestrate once -o json`, and makes
+/// `orchestrate help COMMAND` the same as `orchestrate COMMAND --help`.
 pub(super) fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
+    if args.get(1).is_some_and(|arg| arg == "help") {
+        args.remove(1);
+        args.push("--help".into());
+        return args;
+    }
     let mut at = 1;
     while let Some(arg) = args.get(at).and_then(|arg| arg.to_str()) {
         match arg {
@@ -227,6 +227,8 @@ mod tests {
         assert_eq!(with_default(&[]), ["once"]);
         assert_eq!(with_default(&["-o", "json", "-C", "status"]), ["once", "-o", "json", "-C", "status"]);
         assert_eq!(with_default(&["-q", "--color=never"]), ["once", "-q", "--color=never"]);
+        assert_eq!(with_default(&["help", "run"]), ["run", "--help"]);
+        assert_eq!(with_default(&["help"]), ["--help"]);
         for other in [&["status"][..], &["-C", "x", "status", "-o", "json"], &["--help"], &["-q", "-V"], &["stauts"]] {
             assert_eq!(with_default(other), other);
         }

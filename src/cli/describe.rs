@@ -16,17 +16,15 @@ use crate::spec::TaskId;
 /// Lines of the kept log that are shown.
 const TAIL: usize = 10;
 
-/// Flags of `describe`.
+/// Show everything that is known of one task
+///
+/// First of all why it is where it is, link by link, and what would change that; then its attempt, what is asked of
+/// it, what happened, and the end of its output.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Show everything that is known of one task.\n\n\
-                  First of all why it is where it is, link by link, and what would change that; then its attempt, what is \
-                  asked of it, what happened, and the end of its output.",
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
                   orchestrate describe api\n  \
                   orchestrate why api                 the same\n  \
-                  orchestrate describe api -o json | jq .chain"
-)]
+                  orchestrate describe api -o json | jq .chain")]
 pub(super) struct Describe {
     /// The task
     #[arg(value_name = "TASK")]

@@ -9,15 +9,14 @@ use crate::error::ExitCode;
 use crate::record::Journal;
 use crate::report::EventView;
 
-/// Flags of `events`.
+/// Show what happened, from the journal
+///
+/// Each attempt's steps and what people asked for, oldest first.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Show what happened, from the journal: each attempt's steps and what people asked for, oldest first.",
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
                   orchestrate events --tail 20\n  \
                   orchestrate events api             what happened to one task\n  \
-                  orchestrate events -o json | jq -r 'select(.kind == \"ended\") | .message'"
-)]
+                  orchestrate events -o json | jq -r 'select(.kind == \"ended\") | .message'")]
 pub(super) struct Events {
     /// Only these tasks
     #[arg(value_name = "TASK")]

@@ -7,16 +7,14 @@ use super::world::Context;
 use crate::error::ExitCode;
 use crate::report::{graph, svg};
 
-/// Flags of `graph`.
+/// Show the dependencies as a graph
+///
+/// Each task with its status. The text lists tasks by stages: each stands one stage after the last of what it depends on.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Show the dependencies as a graph, with each task's status.\n\n\
-                  The text lists tasks by stages: each stands one stage after the last of what it depends on.",
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
                   orchestrate graph\n  \
                   orchestrate graph -o mermaid > plan.mmd\n  \
-                  orchestrate graph -o svg > plan.svg"
-)]
+                  orchestrate graph -o svg > plan.svg")]
 pub(super) struct Graph {
     /// How to show it
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]

@@ -10,15 +10,14 @@ use super::world::{Context, PLAN_FILE};
 use crate::error::{ExitCode, Kind, Report};
 use crate::git::{GixRepository, Repository as _};
 
-/// Flags of `init`.
+/// Write a plan file to start from
+///
+/// At the root of the repository. One that is there is never overwritten.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Write a plan file to start from, at the root of the repository. One that is there is never overwritten.",
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
                   orchestrate init\n  \
                   orchestrate init --agent codex\n  \
-                  orchestrate init && $EDITOR .agent-tasks.json && orchestrate validate"
-)]
+                  orchestrate init && $EDITOR .agent-tasks.json && orchestrate validate")]
 pub(super) struct Init {
     /// The agent that works on the tasks
     #[arg(long, value_name = "AGENT", default_value = crate::spec::agents::DEFAULT_AGENT)]

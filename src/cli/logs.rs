@@ -15,22 +15,28 @@ use crate::report::escape::StreamEscaper;
 use crate::runtime::{ErrorKind, LogOptions, RuntimeError};
 use crate::spec::TaskId;
 
-/// Flags of `logs`.
+/// Show a task's output
+///
+/// From its container while it runs, as it was kept after it ended.
+///
+/// Both streams, in the order in which they were written. On a terminal control characters are shown as escapes;
+/// into a pipe or a file every byte goes as it is.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Show a task's output: from its container while it runs, as it was kept after it ended.\n\n\
-                  Both streams, in the order in which they were written. On a terminal control characters are shown as \
-                  escapes; into a pipe or a file every byte goes as it is.",
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
                   orchestrate logs api                 the newest attempt\n  \
                   orchestrate logs -f api              and what comes, until it ends\n  \
                   orchestrate logs api --attempt 1     an earlier attempt\n  \
-                  orchestrate logs api --tail 50"
-)]
+                  orchestrate logs api --tail 50")]
 pub(super) struct Logs {
     /// The task
     #[arg(value_name = "TASK")]
     task: String,
+
+    /// Use this plan file [default: `.agent-tasks.json` at the root of the repository]
+    // Declared again without its short form, which means something else here; the parser fills in the global one.
+    #[arg(id = "file", long = "file", value_name = "FILE", help_heading = "Global options")]
+    #[arg(env = "ORCHESTRATE_FILE", hide_env_values = true, value_hint = clap::ValueHint::FilePath)]
+    _file: Option<std::path::PathBuf>,
 
     /// Go on until the attempt ends
     #[arg(short = 'f', long)]

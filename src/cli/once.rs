@@ -13,17 +13,15 @@ use crate::controller;
 use crate::error::ExitCode;
 use crate::report::{Both, View};
 
-/// Flags of `once`.
+/// Make one pass: take in what ended, launch what is ready, and show the table
+///
+/// Containers go on running after it. Made again and again (by cron, by a CI, by hand) it works off the plan; a
+/// pass that finds nothing to do changes nothing.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Make one pass: take in what ended, launch what is ready, and show the table.\n\n\
-                  Containers go on running after it. Made again and again (by cron, by a CI, by hand) it works off the \
-                  plan; a pass that finds nothing to do changes nothing.",
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
                   orchestrate                       one pass over the plan of this repository\n  \
                   orchestrate once --exit-status    and tell by the exit code how the plan stands\n  \
-                  orchestrate once -o json          and print how it stands as JSON"
-)]
+                  orchestrate once -o json          and print how it stands as JSON")]
 pub(super) struct Once {
     /// How to show the tasks
     #[arg(
@@ -65,7 +63,7 @@ impl Once {
         if let Some(metrics) = &metrics {
             self.metrics.write(context, &*world.files, metrics);
         }
-        let snapshot = snapshot.map_err(|error| context.fail(error))?;
+        let snapshot = snapshot.map_err(|error| context.fail(&world, error))?;
         let view = View::of(&snapshot, &world.folder);
         status::show(context, &view, &view.tasks.iter().collect::<Vec<_>>(), self.output)?;
         if view.is_settled() && view.summary.completed > 0 && self.output == TableFormat::Table {

@@ -8,16 +8,14 @@ use super::world::Context;
 use crate::error::ExitCode;
 use crate::report::NextPass;
 
-/// Flags of `plan`.
+/// Show what the next pass would do, and why; change nothing
+///
+/// `+` launches, `~` takes in a result, `-` stops or gives up; below them what waits, and for what.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Show what the next pass would do, and why; change nothing.\n\n\
-                  `+` launches, `~` takes in a result, `-` stops or gives up; below them what waits, and for what.",
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
                   orchestrate plan\n  \
                   orchestrate plan --exit-status || echo 'there is work to do'\n  \
-                  orchestrate plan -o json | jq '.actions[].task'"
-)]
+                  orchestrate plan -o json | jq '.actions[].task'")]
 pub(super) struct Plan {
     /// How to show it
     #[arg(

@@ -12,18 +12,16 @@ use crate::report::{TaskView, View};
 use crate::spec::TaskId;
 use crate::status::{Reason, Status};
 
-/// Flags of `retry`.
+/// Run tasks again as new attempts
+///
+/// A failed, cancelled or completed task gets a new attempt that goes on from its branch (or from its base, with
+/// `retry_mode: fresh`); what it blocked waits again and follows by itself. The wish is written into the plan file,
+/// so it works beside a running `orchestrate run`.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Run tasks again as new attempts.\n\n\
-                  A failed, cancelled or completed task gets a new attempt that goes on from its branch (or from its base, \
-                  with `retry_mode: fresh`); what it blocked waits again and follows by itself. The wish is written into \
-                  the plan file, so it works beside a running `orchestrate run`.",
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
                   orchestrate retry api\n  \
                   orchestrate retry api --downstream    and everything that builds on it\n  \
-                  orchestrate retry $(orchestrate status --status failed -o name)"
-)]
+                  orchestrate retry $(orchestrate status --status failed -o name)")]
 pub(super) struct Retry {
     /// The tasks
     #[arg(value_name = "TASK", required = true)]
@@ -34,38 +32,34 @@ pub(super) struct Retry {
     downstream: bool,
 }
 
-/// Flags of `cancel`.
+/// Stop tasks that run, and never launch those that wait
+///
+/// A running container is asked to end and what it has done so far is taken in; branch and worktree stay. What
+/// depends on a cancelled task is blocked. `orchestrate retry` takes it back.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Stop tasks that run, and never launch those that wait.\n\n\
-                  A running container is asked to end and what it has done so far is taken in; branch and worktree stay. \
-                  What depends on a cancelled task is blocked. `orchestrate retry` takes it back.",
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
                   orchestrate cancel api\n  \
-                  orchestrate cancel $(orchestrate status --status running -o name)"
-)]
+                  orchestrate cancel $(orchestrate status --status running -o name)")]
 pub(super) struct Cancel {
     /// The tasks
     #[arg(value_name = "TASK", required = true)]
     tasks: Vec<String>,
 }
 
-/// Flags of `suspend`.
+/// Launch nothing new; what runs goes on
+///
+/// What ends is taken in. Sets `suspend` in the plan file.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Launch nothing new; what runs goes on and is taken in. Sets `suspend` in the plan file.",
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
                   orchestrate suspend\n  \
-                  orchestrate suspend && orchestrate run --until-done    let what runs end, then stop with 6"
-)]
+                  orchestrate suspend && orchestrate run --until-done    let what runs end, then stop with 6")]
 pub(super) struct Suspend {}
 
-/// Flags of `resume`.
+/// Launch again after a suspend
+///
+/// Clears `suspend` in the plan file.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Launch again after a suspend. Clears `suspend` in the plan file.",
-    after_help = "Examples:\n  orchestrate resume"
-)]
+#[command(after_help = "Examples:\n  orchestrate resume")]
 pub(super) struct Resume {}
 
 impl Retry {
@@ -105,8 +99,14 @@ impl Cancel {
     pub(super) fn run(&self, context: &Context) -> Outcome {
         let world = context.world()?;
         let (_, view) = context.survey(&world)?;
+        let tasks = require_tasks(&view, &self.tasks)?;
+        if view.plan_id.is_none() {
+            let report =
+                Report::new(Kind::Usage, "nothing of this plan was ever launched, so there is nothing to cancel");
+            return Err(report.hint("take the task out of the plan file instead"));
+        }
         let mut asked = Asked::default();
-        for task in require_tasks(&view, &self.tasks)? {
+        for task in tasks {
             match task.status {
                 Status::Completed | Status::Failed => {
                     let message = format!("`{}` has ended already: it is {}", task.id, task.status);
@@ -114,7 +114,7 @@ impl Cancel {
                 }
                 Status::Cancelled => context.output.note(&format!("{}: is cancelled already", task.id)),
                 Status::Running | Status::Pending | Status::Blocked => {
-                    let what = if task.status == Status::Running { "is being stopped" } else { "will not be launched" };
+                    let what = if task.status == Status::Running { "will be stopped" } else { "will not be launched" };
                     context.output.note(&format!("{}: {what}", task.id));
                     ask(&mut asked, task, Status::Cancelled);
                 }

@@ -16,16 +16,15 @@ use crate::status::Status;
 /// Pairs of branches that are tried against each other; each is a merge in memory.
 const MOST_PAIRS: usize = 300;
 
-/// Flags of `review`.
+/// Show what the finished branches hold and how to merge them; merge nothing
+///
+/// In the order in which to merge them: commits, files, lines, conflicts foreseen, and the commands to review and merge
+/// each.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Show what the finished branches hold, in the order in which to merge them: commits, files, lines, conflicts \
-                  foreseen, and the commands to review and merge each. Nothing is merged.",
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
                   orchestrate review\n  \
                   orchestrate review --target origin/main\n  \
-                  orchestrate review -o json | jq -r '.commands[]'"
-)]
+                  orchestrate review -o json | jq -r '.commands[]'")]
 pub(super) struct Review {
     /// What the branches would be merged into
     #[arg(long, value_name = "REVISION", env = "ORCHESTRATE_TARGET", hide_env_values = true, default_value = "HEAD")]

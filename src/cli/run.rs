@@ -20,19 +20,17 @@ use crate::error::{ExitCode, Kind, Report};
 use crate::report::{Both, View};
 use crate::spec;
 
-/// Flags of `run`.
+/// Keep reconciling until told to stop, or until nothing can move any more
+///
+/// Woken by the engine's events, by changes of the plan file and by timers. The first SIGINT or SIGTERM stops
+/// launching, records and ends within seconds; a second one ends at once. Containers go on running and are taken up
+/// by the next start. Progress goes to standard error: the table on a terminal, lines elsewhere.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Keep reconciling until told to stop, or until nothing can move any more.\n\n\
-                  Woken by the engine's events, by changes of the plan file and by timers. The first SIGINT or SIGTERM stops \
-                  launching, records and ends within seconds; a second one ends at once. Containers go on running and are \
-                  taken up by the next start. Progress goes to standard error: the table on a terminal, lines elsewhere.",
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
                   orchestrate run --until-done                  work off the plan, then show the review\n  \
                   orchestrate run --until-done --timeout 2h     and give up waiting after two hours\n  \
                   orchestrate run --listen 127.0.0.1:9464       with a page, metrics and health\n  \
-                  orchestrate run --log-format json 2> run.log  as a service"
-)]
+                  orchestrate run --log-format json 2> run.log  as a service")]
 pub(super) struct Run {
     /// End when nothing can move any more: 0 where all tasks are completed, else 1; suspended with work left: 6
     #[arg(long)]
@@ -87,7 +85,7 @@ impl Run {
         if let Some(watchers) = &watchers {
             watchers.write(context, &*world.files);
         }
-        let (end, snapshot) = ended?.map_err(|error| context.fail(error))?;
+        let (end, snapshot) = ended?.map_err(|error| context.fail(&world, error))?;
         let view = View::of(&snapshot, &world.folder);
         status::show(context, &view, &view.tasks.iter().collect::<Vec<_>>(), self.output)?;
         if self.until_done && view.is_settled() && view.summary.completed > 0 && self.output == TableFormat::Table {

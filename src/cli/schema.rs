@@ -6,23 +6,26 @@ use super::app::Outcome;
 use super::world::Context;
 use crate::error::ExitCode;
 use crate::report::{self, NextPass, View};
+use crate::spec;
 
-/// Flags of `schema`.
+/// Print a JSON Schema
+///
+/// Of the plan file, or of what a command prints with `-o json`.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Print a JSON Schema: of the plan file, or of what a command prints with `-o json`.",
-    after_help = "Examples:\n  \
-                  orchestrate schema status > status.schema.json"
-)]
+#[command(after_help = "Examples:\n  \
+                  orchestrate schema > agent-tasks.schema.json      for editors: the plan file\n  \
+                  orchestrate schema status                         what `status -o json` prints")]
 pub(super) struct Schema {
     /// Of what
-    #[arg(value_name = "WHAT", default_value = "status")]
+    #[arg(value_name = "WHAT", default_value = "plan")]
     what: What,
 }
 
 /// What there is a schema of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
+    /// The plan file
+    Plan,
     /// `status -o json`, and that of `once` and `run`
     Status,
     /// `plan -o json`
@@ -34,9 +37,10 @@ enum What {
 impl Schema {
     pub(super) fn run(&self, context: &Context) -> Outcome {
         let schema = match self.what {
-            What::Status => schemars::schema_for!(View),
-            What::Next => schemars::schema_for!(NextPass),
-            What::Review => schemars::schema_for!(report::Review),
+            What::Plan => spec::schema::schema(),
+            What::Status => schemars::schema_for!(View).into(),
+            What::Next => schemars::schema_for!(NextPass).into(),
+            What::Review => schemars::schema_for!(report::Review).into(),
         };
         context.output.json(&schema)?;
         Ok(ExitCode::Done)

@@ -12,29 +12,25 @@ use super::args;
 use super::world::Context;
 use crate::error::{ExitCode, Kind, Report};
 
-/// Flags of `completions`.
+/// Print a completion script for a shell
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Print a completion script for a shell.",
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
                   orchestrate completions bash > ~/.local/share/bash-completion/completions/orchestrate\n  \
                   orchestrate completions zsh > ~/.zfunc/_orchestrate\n  \
-                  orchestrate completions fish > ~/.config/fish/completions/orchestrate.fish"
-)]
+                  orchestrate completions fish > ~/.config/fish/completions/orchestrate.fish")]
 pub(super) struct Completions {
     /// The shell
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }
 
-/// Flags of `man`.
+/// Print or write manual pages
+///
+/// Of the program on standard output, or of all commands into a folder.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Print the manual page of the program, or write those of all commands into a folder.",
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
                   orchestrate man | man -l -\n  \
-                  orchestrate man --out ~/.local/share/man/man1"
-)]
+                  orchestrate man --out ~/.local/share/man/man1")]
 pub(super) struct Man {
     /// Write one page for each command into this folder
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
@@ -44,7 +40,7 @@ pub(super) struct Man {
 impl Completions {
     pub(super) fn run(&self, context: &Context) -> Outcome {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut args::command(context.version), "orchestrate", &mut script);
+        clap_complete::generate(self.shell, &mut args::declared(context.version), "orchestrate", &mut script);
         context.output.data(&String::from_utf8_lossy(&script))?;
         Ok(ExitCode::Done)
     }
@@ -52,7 +48,7 @@ impl Completions {
 
 impl Man {
     pub(super) fn run(&self, context: &Context) -> Outcome {
-        let mut command = args::command(context.version);
+        let mut command = args::declared(context.version);
         command.build();
         let Some(out) = &self.out else {
             let mut page = Vec::new();

@@ -10,19 +10,17 @@ use crate::report::table::{self, Detail};
 use crate::report::{TaskView, View};
 use crate::status;
 
-/// Flags of `status`.
+/// Show every task, what it waits for, and what happens next
+///
+/// Reads the plan file, the journal and one list of the engine; changes nothing, and works beside a running
+/// `orchestrate run`. Where the engine does not answer, what the journal knows is shown, and that it is so.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Show every task, what it waits for, and what happens next.\n\n\
-                  Reads the plan file, the journal and one list of the engine; changes nothing, and works beside a running \
-                  `orchestrate run`. Where the engine does not answer, what the journal knows is shown, and that it is so.",
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
                   orchestrate status                        the table\n  \
                   orchestrate status --status failed        only what failed\n  \
                   orchestrate status api web -o wide        two tasks with every column\n  \
                   orchestrate status -o json | jq .summary  for scripts\n  \
-                  orchestrate retry $(orchestrate status --status failed -o name)"
-)]
+                  orchestrate retry $(orchestrate status --status failed -o name)")]
 #[expect(clippy::struct_field_names, reason = "fields are named for their flags")]
 pub(super) struct Status {
     /// Only these tasks

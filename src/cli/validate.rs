@@ -14,20 +14,18 @@ use crate::report::diagnostics::{self, Files, Record};
 use crate::report::plural;
 use crate::spec::{Accepted, Code, Diagnostic, Origin, ReadOptions, Refused, read_both};
 
-/// Flags of `validate`.
+/// Judge a plan file; needs neither an engine nor git
+///
+/// Shows every fault at once, each with its code, its place and the next step. Exits with 3 where the file is not
+/// accepted; warnings alone are no failure.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Judge a plan file; needs neither an engine nor git.\n\n\
-                  Shows every fault at once, each with its code, its place and the next step. Exits with 3 where the file is \
-                  not accepted; warnings alone are no failure.",
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
                   orchestrate validate\n  \
                   orchestrate validate plans/big.json\n  \
                   orchestrate validate agent-tasks.yaml\n  \
                   generate-plan | orchestrate validate -\n  \
                   orchestrate validate --explain E0018    what a code means\n  \
-                  orchestrate validate -o github          annotations for a workflow"
-)]
+                  orchestrate validate -o github          annotations for a workflow")]
 pub(super) struct Validate {
     /// The file; `-` for standard input; YAML by its ending [default: `.agent-tasks.json` here or above]
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]

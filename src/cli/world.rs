@@ -55,7 +55,7 @@ impl Context {
 
     /// A path as given on the command line: relative to where we work.
     pub(super) fn path(&self, path: &Path) -> PathBuf {
-        self.dir().join(path)
+        self.global.dir.as_ref().map_or_else(|| path.to_owned(), |dir| dir.join(path))
     }
 
     /// Finds the repository and the engine. Asks the engine nothing yet.
@@ -86,7 +86,7 @@ impl Context {
     /// Looks at everything without touching anything.
     pub(super) fn survey(&self, world: &World) -> Result<(Snapshot, View), Report> {
         let snapshot = block_on(controller::survey(&world.ports(), &world.plan_file))?;
-        let snapshot = snapshot.map_err(|error| self.fail(error))?;
+        let snapshot = snapshot.map_err(|error| self.fail(world, error))?;
         let view = View::of(&snapshot, &world.folder);
         for warning in &view.warnings {
             self.output.warn(warning);
@@ -117,12 +117,14 @@ impl Context {
             max_concurrent,
             seed,
         };
-        Reconciler::open(options).map_err(|error| self.fail(error))
+        Reconciler::open(options).map_err(|error| self.fail(world, error))
     }
 
     /// Tells what is wrong with a file that is not accepted, and gives the failure to end with.
-    pub(super) fn fail(&self, error: RunError) -> Report {
-        let RunError::Invalid { path, text, refused } = error else { return error.into() };
+    pub(super) fn fail(&self, world: &World, error: RunError) -> Report {
+        let RunError::Invalid { path, text, refused } = error else {
+            return Report::from(error).at_host(world.runtime.host());
+        };
         let name = path.display().to_string();
         let files = diagnostics::Files::new([(Origin::Plan, name.as_str(), &*text)], &refused.sensitive);
         let told = diagnostics::text(

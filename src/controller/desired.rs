@@ -24,13 +24,15 @@ pub(super) fn adopt(
         (None, Some(_)) if ledger.live().next().is_some() => return Vec::new(),
         (None, _) => new_id(),
     };
-    let mut entries = vec![Entry::Plan { plan_id, at: at() }];
+    let mut entries = Vec::new();
     for (spec, published) in tasks.tasks.iter().zip(published) {
         match ledger.task(&spec.id) {
             None if published.status == Some(Status::Completed) => {
                 entries.push(Entry::Taken { task: spec.id.clone(), at: at() });
             }
             None => {}
+            // Taken as completed before, by a pass that died amid these records.
+            Some(record) if record.attempt == 0 && published.status == Some(Status::Completed) => {}
             Some(record) => {
                 let same = record.current.as_ref().is_some_and(|current| current.spec == spec.digest);
                 let untouched = record.attempt == 0 && record.state == State::Idle;
@@ -40,6 +42,8 @@ pub(super) fn adopt(
             }
         }
     }
+    // Last: until it stands, all of this is done again.
+    entries.push(Entry::Plan { plan_id, at: at() });
     entries
 }
 

@@ -14,4 +14,4 @@ pub use once::once;
 pub use reconciler::{OpenOptions, Reconciler};
 pub use run::{RunEnd, RunOptions, Wakeups, run};
 pub use snapshot::{Beat, Level, Reporter, Snapshot};
-pub use survey::survey;
+pub use survey::{UNSERVED, survey};

@@ -42,11 +42,16 @@ async fn pass(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> Resul
         let executor = reconciler.executor();
         let jobs: Vec<_> = plan.actions.into_iter().map(|action| reconciler.begin(action, &tasks)).collect();
         let mut running: FuturesUnordered<_> = jobs.into_iter().map(|job| executor.perform(job)).collect();
+        let mut relist = false;
         while let Some(outcome) = running.next().await {
             if outcome.failure.is_some() {
                 reporter.trouble(Trouble::Step);
             }
-            reconciler.finish(outcome)?;
+            relist |= reconciler.finish(outcome)?;
+        }
+        drop(running);
+        if relist {
+            list(reconciler).await?;
         }
     }
     publish(reconciler).await?;

@@ -1,7 +1,7 @@
 //! One repository under control: the newest desired state, the newest picture, and the steps of a pass. The loops in
 //! `once` and `run` decide when each step is made.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::desired;
 use super::error::RunError;
 use super::snapshot::Snapshot;
 use crate::act::{Context, Executor, Failure, Job, Outcome, Ports, SecretSource, dependency_heads, fingerprint};
-use crate::clock::Now;
+use crate::clock::{Moment, Now};
 use crate::observe::{Applied, AttemptKey, InstanceId, ObservedContainer, Observer};
 use crate::plan::{BackOff, Inputs, Memory, Plan, PlannedAction, plan};
 use crate::record::{Entry, Holder, Journal, PlanFile, PlanFileError, Publication, State, StateLock, Witness};
@@ -42,6 +42,13 @@ pub struct OpenOptions {
 /// The longest pause before a runtime that is away is tried again: a person who starts it should not wait for us.
 const MAX_AWAY_PAUSE: Duration = Duration::from_secs(15);
 
+/// A start that was sent so long ago has arrived or never will: the adapter waits half a minute for an answer, and the
+/// grace follows.
+const ARRIVES: Duration = Duration::from_mins(1);
+
+/// How many losses of the runtime are remembered.
+const OUTAGES: usize = 16;
+
 /// One repository under control. Holds its lock.
 pub struct Reconciler {
     context: Arc<Context>,
@@ -50,6 +57,10 @@ pub struct Reconciler {
     file: PlanFile,
     observer: Observer,
     memory: Memory,
+    /// When the runtime was lost, oldest first.
+    outages: Vec<Moment>,
+    /// The attempts that a list in flight must name: those that may have been started before it was asked for.
+    expected: Option<BTreeSet<AttemptKey>>,
     jitter: Jitter,
     max_concurrent: Option<std::num::NonZeroU32>,
     desired: Option<Desired>,
@@ -77,8 +88,11 @@ impl Reconciler {
         let journal = Journal::open(Arc::clone(&ports.files), &state_dir, &now, || InstanceId(jitter.id().into()))?;
         let file = PlanFile::new(Arc::clone(&ports.files), plan_file, layout.root);
         let mut memory = Memory::new();
-        // A request of a process that died may still be on its way; from now on no more can be sent.
-        let sent = journal.ledger().live().filter(|(_, attempt)| attempt.start_intent.is_some());
+        // A request of a process that died may still be on its way; from now on no more can be sent. One that was due long
+        // ago is not waited for again, or passes that a timer makes would wait for ever.
+        let sent = journal.ledger().live().filter(|(_, attempt)| {
+            attempt.start_intent.as_ref().is_some_and(|sent| sent.boot_id == now.boot_id && sent.age(&now) < ARRIVES)
+        });
         memory.unsettled = sent.map(|(key, _)| (key, now.moment())).collect();
         let context = Arc::new(Context::new(ports, journal, secrets).with_protected(home, sockets));
         Ok(Self {
@@ -88,6 +102,8 @@ impl Reconciler {
             file,
             observer: Observer::default(),
             memory,
+            outages: Vec::new(),
+            expected: None,
             jitter,
             max_concurrent,
             desired: None,
@@ -221,6 +237,31 @@ impl Reconciler {
     /// Notes that a list is being asked for while events still come in.
     pub(super) fn begin_list(&mut self) {
         self.observer.begin_list();
+        self.expected = Some(self.expected());
+    }
+
+    fn expected(&self) -> BTreeSet<AttemptKey> {
+        let journal = self.context.journal();
+        let sent = journal.ledger().live().filter(|(_, attempt)| attempt.start_intent.is_some());
+        sent.map(|(key, _)| key).collect()
+    }
+
+    /// Of several containers of one attempt, only the one that was recorded counts: a person may have renamed ours, and a
+    /// create that came late then made another.
+    fn recorded_only(&self, mut containers: Vec<ObservedContainer>) -> Vec<ObservedContainer> {
+        let journal = self.context.journal();
+        let recorded = |key: &AttemptKey| {
+            let record = journal.ledger().task(&key.task).filter(|record| record.attempt == key.attempt)?;
+            record.current.as_ref()?.container_id.clone()
+        };
+        let mut known = BTreeMap::new();
+        for container in &containers {
+            if recorded(&container.key).as_ref() == Some(&container.id) {
+                known.insert(container.key.clone(), container.id.clone());
+            }
+        }
+        containers.retain(|container| known.get(&container.key).is_none_or(|id| *id == container.id));
+        containers
     }
 
     /// Takes a list into the picture; true where only another one tells what happened meanwhile.
@@ -230,15 +271,12 @@ impl Reconciler {
     ) -> Result<bool, RuntimeError> {
         match listed {
             Ok(containers) => {
-                let expected: BTreeSet<AttemptKey> = {
-                    let journal = self.context.journal();
-                    let sent = journal.ledger().live().filter(|(_, attempt)| attempt.start_intent.is_some());
-                    sent.map(|(key, _)| key).collect()
-                };
+                let expected = self.expected.take().unwrap_or_else(|| self.expected());
+                let containers = self.recorded_only(containers);
                 Ok(self.observer.apply_list(containers, &expected) == Applied::Relist)
             }
             Err(error) => {
-                self.observer.lost(crate::act::one_line(&error));
+                self.lose_runtime(crate::act::one_line(&error));
                 Err(error)
             }
         }
@@ -251,6 +289,13 @@ impl Reconciler {
 
     /// The runtime is away.
     pub(super) fn lose_runtime(&mut self, message: impl Into<String>) {
+        if self.unavailable().is_none() {
+            self.outages.push(self.now().moment());
+            if self.outages.len() > OUTAGES {
+                self.outages.remove(0);
+            }
+        }
+        self.expected = None;
         self.observer.lost(message.into());
     }
 
@@ -265,6 +310,11 @@ impl Reconciler {
         };
         observed.unavailable.is_none()
             && journal.ledger().live().any(|(key, attempt)| attempt.start_intent.is_some() && missing(&key))
+    }
+
+    /// Whether any attempt is being made or runs, as far as the journal knows.
+    pub(super) fn has_live(&self) -> bool {
+        self.context.journal().ledger().live().next().is_some()
     }
 
     /// Whether the runtime is away, and why.
@@ -324,16 +374,18 @@ impl Reconciler {
     pub(super) fn begin(&mut self, action: PlannedAction, tasks: &TaskSet) -> Job {
         let container = self.observer.observed().containers.get(&action.key).cloned();
         self.memory.in_flight.insert(action.key.task.clone(), action.action);
-        Job::new(action, tasks, self.context.journal().ledger(), container)
+        let failures = self.memory.backoff.get(&action.key.task).map_or(0, |backoff| backoff.failures);
+        let job = Job::new(action, tasks, self.context.journal().ledger(), container);
+        Job { failures, outages: self.outages.clone(), ..job }
     }
 
-    /// Takes in what came of a job.
-    pub(super) fn finish(&mut self, outcome: Outcome) -> Result<(), RunError> {
+    /// Takes in what came of a job; true where only a fresh list tells what it means.
+    pub(super) fn finish(&mut self, outcome: Outcome) -> Result<bool, RunError> {
         let task = outcome.key.task.clone();
         self.memory.in_flight.remove(&task);
+        let mut relist = false;
         for event in outcome.events {
-            // What we did ourselves is known; a list that contradicts it comes with the next event.
-            let _applied = self.observer.apply_event(event);
+            relist |= self.observer.apply_event(event) == Applied::Relist;
         }
         match outcome.failure {
             None => {
@@ -346,14 +398,14 @@ impl Reconciler {
                     self.memory.unsettled.insert(outcome.key, since.clone());
                 }
                 if runtime_away {
-                    self.observer.lost(message.clone());
+                    self.lose_runtime(message.clone());
                 }
                 let failures = self.memory.backoff.get(&task).map_or(0, |backoff| backoff.failures) + 1;
                 let pause = self.jitter.pause(failures);
                 self.memory.backoff.insert(task, BackOff { since, pause, failures, message });
             }
         }
-        Ok(())
+        Ok(relist && self.unavailable().is_none())
     }
 
     /// The pause before the runtime is tried again, after so many tries in a row that failed.

@@ -107,12 +107,16 @@ struct Loop<'a> {
     timers: Timers,
     listing: bool,
     checking: bool,
+    /// Since the last change, no hold was found to be outdated.
+    checked: bool,
     publishing: bool,
     jobs: usize,
     statuses: Vec<TaskStatus>,
     told: Option<Told>,
     unpublished: bool,
     reconnects: u32,
+    /// The runtime was looked at, or was found away: before that there is nothing to tell.
+    looked: bool,
 }
 
 /// What a snapshot shows beside the statuses.
@@ -170,12 +174,14 @@ pub async fn run(
         timers,
         listing: false,
         checking: false,
+        checked: false,
         publishing: false,
         jobs: 0,
         statuses: Vec::new(),
         told: None,
         unpublished: true,
         reconnects: 0,
+        looked: false,
     };
     controller.run().await
 }
@@ -193,15 +199,25 @@ impl Loop<'_> {
             let wake = match pass {
                 Ok(Pass::Wait(wake)) => wake,
                 Ok(Pass::End(end)) => return self.end(end).await,
-                Err(error) if error.is_transient() => {
-                    self.reporter.notice(Level::Warning, &one_line(&error));
-                    self.timers.retry = Some(Instant::now() + TRY_AGAIN);
+                Err(error) => {
+                    self.bear(error)?;
                     None
                 }
-                Err(error) => return Err(error),
             };
-            self.wait(wake).await?;
+            if let Err(error) = self.wait(wake).await {
+                self.bear(error)?;
+            }
         }
+    }
+
+    /// Goes on after what may pass by itself, such as a full disk.
+    fn bear(&mut self, error: RunError) -> Result<(), RunError> {
+        if !error.is_transient() {
+            return Err(error);
+        }
+        self.reporter.notice(Level::Warning, &one_line(&error));
+        self.timers.retry = Some(Instant::now() + TRY_AGAIN);
+        Ok(())
     }
 
     async fn pass(&mut self) -> Result<Pass, RunError> {
@@ -214,18 +230,19 @@ impl Loop<'_> {
         // With jobs begun, slots and statuses are others.
         let Some((tasks, plan)) = self.reconciler.decide(&now) else { return Ok(Pass::Wait(None)) };
         let moved = self.statuses != plan.tasks;
-        if moved {
+        if self.looked && moved {
             self.statuses.clone_from(&plan.tasks);
             self.unpublished = true;
+            self.checked = false;
         }
-        if self.is_news(&tasks, &plan) || moved {
+        if self.looked && (self.is_news(&tasks, &plan) || moved) {
             let snapshot = self.reconciler.snapshot(Arc::clone(&tasks), plan.clone(), now);
             self.reporter.pass(&snapshot);
         }
         if !self.listing && self.timers.list.is_none() && self.reconciler.wants_another_list() {
             self.timers.list = Some(Instant::now() + LIST_AGAIN);
         }
-        if self.unpublished && self.timers.publish.is_none() && !self.publishing {
+        if self.looked && self.unpublished && self.timers.publish.is_none() && !self.publishing {
             self.timers.publish = Some(Instant::now() + GATHER);
         }
         Ok(match self.ended(&tasks, &plan) {
@@ -272,14 +289,16 @@ impl Loop<'_> {
             self.events = Some(self.reconciler.context().runtime.events(&instance));
         }
         if due(&mut self.timers.list) || self.timers.resync <= now {
+            self.timers.resync = now + self.options.resync;
             self.list();
         }
+        // What is due is put off in any case: a timer in the past would wake the loop for ever.
         if self.timers.holds <= now {
-            // Set anew also where there is no looking now: a time that has passed would wake the loop again and again.
             self.timers.holds = now + LOOK_AT_HOLDS;
-            let away = self.checking || self.reconciler.unavailable().is_some();
-            let holds = if away { Vec::new() } else { self.reconciler.holds() };
-            if !holds.is_empty() {
+            let holds = self.reconciler.holds();
+            if holds.is_empty() {
+                self.checked = true;
+            } else if !self.checking && self.reconciler.unavailable().is_none() {
                 self.checking = true;
                 let context = Arc::clone(self.reconciler.context());
                 self.work.spawn(async move { Work::Checked(Reconciler::outdated(context, holds).await) });
@@ -304,8 +323,9 @@ impl Loop<'_> {
     }
 
     fn list(&mut self) {
-        self.timers.resync = Instant::now() + self.options.resync;
         if self.listing {
+            // The one in flight may be older than what this one is wanted for.
+            self.timers.list = Some(Instant::now() + LIST_AGAIN);
             return;
         }
         self.listing = true;
@@ -318,14 +338,16 @@ impl Loop<'_> {
     async fn wait(&mut self, wake: Option<Duration>) -> Result<(), RunError> {
         let until = self.until(wake);
         let stopping = self.timers.stop.is_some();
+        // In a fixed order, so that a simulation replays; nothing starves, since all that is there is taken in below.
         tokio::select! {
-            Some(work) = self.work.join_next() => self.take(work)?,
-            event = next(&mut self.events) => self.take_event(event),
-            () = self.wakeups.changes.notified() => {}
+            biased;
             () = self.wakeups.shutdown.cancelled(), if !stopping => {
                 self.reporter.notice(Level::Info, "stopping: nothing more is launched; containers go on running");
                 self.timers.stop = Some(Instant::now() + STOP_PATIENCE);
             }
+            Some(work) = self.work.join_next() => self.take(work)?,
+            event = next(&mut self.events) => self.take_event(event),
+            () = self.wakeups.changes.notified() => {}
             () = sleep_until(until) => {}
         }
         while let Some(work) = self.work.try_join_next() {
@@ -339,7 +361,8 @@ impl Loop<'_> {
 
     fn until(&self, wake: Option<Duration>) -> Option<Instant> {
         let timers = &self.timers;
-        let stall = timers.away.filter(|_| self.options.until_done).map(|since| since + self.options.stall_timeout);
+        let stalls = self.options.until_done && self.jobs == 0 && self.reconciler.is_desired_valid();
+        let stall = timers.away.filter(|_| stalls).map(|since| since + self.options.stall_timeout);
         let timeout = self.options.timeout.map(|timeout| timers.started + timeout);
         let wake = wake.map(|wake| Instant::now() + wake);
         let listed = Some(timers.resync);
@@ -357,11 +380,14 @@ impl Loop<'_> {
                 if outcome.failure.is_some() {
                     self.reporter.trouble(Trouble::Step);
                 }
-                self.reconciler.finish(outcome)?;
+                if self.reconciler.finish(outcome)? && self.timers.list.is_none() {
+                    self.timers.list = Some(Instant::now());
+                }
                 self.note_away();
             }
             Ok(Work::Listed(listed)) => {
                 self.listing = false;
+                self.looked = true;
                 match self.reconciler.take_list(listed) {
                     Ok(relist) => {
                         if relist {
@@ -374,6 +400,7 @@ impl Loop<'_> {
             }
             Ok(Work::Checked(outdated)) => {
                 self.checking = false;
+                self.checked = outdated.is_empty();
                 self.reconciler.release(outdated)?;
             }
             Ok(Work::Published(publishing, result)) => {
@@ -412,6 +439,7 @@ impl Loop<'_> {
     fn lose(&mut self, message: &str) {
         self.events = None;
         self.reporter.trouble(Trouble::Runtime);
+        self.looked = true;
         self.reconciler.lose_runtime(message);
         self.note_away();
         let pause = self.reconciler.pause(self.reconnects);
@@ -442,7 +470,7 @@ impl Loop<'_> {
         }
     }
 
-    fn ended(&self, tasks: &TaskSet, plan: &Plan) -> Option<RunEnd> {
+    fn ended(&mut self, tasks: &TaskSet, plan: &Plan) -> Option<RunEnd> {
         let now = Instant::now();
         if let Some(stop) = self.timers.stop {
             return (self.jobs == 0 || stop <= now).then_some(RunEnd::Stopped);
@@ -453,16 +481,22 @@ impl Loop<'_> {
         if !self.options.until_done || self.jobs > 0 || !self.reconciler.is_desired_valid() {
             return None;
         }
-        if plan.tasks.iter().all(|status| status.status == Status::Completed) {
+        let looking =
+            self.listing || self.checking || self.timers.list.is_some() || self.reconciler.unavailable().is_some();
+        // What a task left that the file no longer names is taken in before we go, where the runtime answers.
+        let untaken = looking && self.timers.away.is_none() && self.reconciler.has_live();
+        if plan.tasks.iter().all(|status| status.status == Status::Completed) && !untaken {
             return Some(RunEnd::AllCompleted);
         }
         if let Some(since) = self.timers.away {
             let why = self.reconciler.unavailable().unwrap_or_default().to_owned();
             return (since + self.options.stall_timeout <= now).then_some(RunEnd::Stalled { why });
         }
-        let looking =
-            self.listing || self.checking || self.timers.list.is_some() || self.reconciler.unavailable().is_some();
         if looking || plan.can_move {
+            return None;
+        }
+        if !self.checked {
+            self.timers.holds = now;
             return None;
         }
         let waits = plan.tasks.iter().any(|status| status.reason == Some(Reason::Suspended));

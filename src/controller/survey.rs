@@ -12,6 +12,9 @@ use crate::plan::{Inputs, Memory, plan};
 use crate::record::{Journal, PARTIAL_PATIENCE, PlanFile};
 use crate::spec::ReadOptions;
 
+/// Stands for the id of a plan that was never served, in a survey's ledger.
+pub const UNSERVED: &str = "new";
+
 /// Looks at the plan file, the journal and the runtime, and plans. What a person asked for through the file is taken as
 /// granted, as the next pass will.
 pub async fn survey(ports: &Ports, plan_file: &Path) -> Result<Snapshot, RunError> {
@@ -47,7 +50,7 @@ pub async fn survey(ports: &Ports, plan_file: &Path) -> Result<Snapshot, RunErro
     let now = ports.clock.now();
     let memory = Memory::new();
     let tasks = accepted.tasks;
-    let entries = desired::adopt(&tasks, &accepted.published, &ledger, &now, || "new".to_owned());
+    let entries = desired::adopt(&tasks, &accepted.published, &ledger, &now, || UNSERVED.to_owned());
     let is_new = !entries.is_empty();
     for entry in &entries {
         ledger.apply(entry);

@@ -8,7 +8,7 @@ use super::contract::{
     AccessRequest, BranchResult, BranchSummary, CommitId, GitAccessPlan, GitError, MergeHead, MergeOutcome, Repository,
     RepositoryLayout, ResultRequest, WorktreeRequest, WorktreeState,
 };
-use super::open::{GixRepository, Steer, commit_id, failed, open};
+use super::open::{GixRepository, Steer, commit_id, failed, missing, open};
 use super::{access, merge, own, refs, summary, take, worktree};
 
 impl GixRepository {
@@ -103,21 +103,10 @@ fn resolve(git: &GixRepository, revision: &str) -> Result<CommitId, GitError> {
         return Err(GitError::Unborn);
     }
     let found = repo.rev_parse_single(revision).map_err(|_| unknown())?;
-    let object = found.object().map_err(|error| missing(&repo, revision, error))?;
+    let object =
+        found.object().map_err(|error| missing(&repo, revision, failed(format!("read `{revision}`"), error)))?;
     let commit = object.peel_to_commit().map_err(|_| unknown())?;
     // A shallow or partial clone may lack what a checkout needs; say so now rather than half-way.
-    commit.tree().map_err(|error| missing(&repo, revision, error))?;
+    commit.tree().map_err(|error| missing(&repo, revision, failed(format!("read `{revision}`"), error)))?;
     Ok(commit_id(commit.id))
-}
-
-fn missing(repo: &gix::Repository, revision: &str, error: gix::Error) -> GitError {
-    let config = repo.config_snapshot();
-    let is_partial = config.string("extensions.partialClone").is_some();
-    if is_partial {
-        GitError::Unsupported(format!(
-            "a partial clone that lacks objects of `{revision}`; `git fetch --refetch --no-filter` brings them"
-        ))
-    } else {
-        failed(format!("read `{revision}`"), error)
-    }
 }

@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::contract::GitError;
+use super::contract::{GitError, RepositoryLayout};
 use super::open::io;
 
 /// In every admin folder that we made; git leaves files that it does not know alone.
@@ -30,8 +30,11 @@ impl Admin {
     pub(super) fn find(common_dir: &Path, worktree: &Path) -> Result<Option<Self>, GitError> {
         for name in names(worktree) {
             let admin = Self { dir: common_dir.join("worktrees").join(name) };
-            if admin.worktree().is_some_and(|found| found == worktree) {
-                return Ok(Some(admin));
+            match admin.worktree() {
+                Some(found) if found == worktree => return Ok(Some(admin)),
+                // A power cut left the file empty.
+                None if admin.is_ours() => return Ok(Some(admin)),
+                _ => {}
             }
         }
         Ok(Self::all(common_dir)?.into_iter().find(|admin| admin.worktree().is_some_and(|found| found == worktree)))
@@ -66,12 +69,11 @@ impl Admin {
             let made = staging.join(&name);
             remove_tree(&made)?;
             std::fs::create_dir(&made).map_err(io("make", &made))?;
-            let mut gitdir = worktree.join(".git").into_os_string().into_vec();
-            gitdir.push(b'\n');
+            // The one file that must not be found empty after a power cut: the others are written anew while it stands.
             write_new(&made.join("locked"), INITIALIZING)?;
+            sync(&made.join("locked"))?;
             write_new(&made.join(MARKER), format!("{branch}\n").as_bytes())?;
-            write_new(&made.join("commondir"), b"../..\n")?;
-            write_new(&made.join("gitdir"), &gitdir)?;
+            Self { dir: made.clone() }.point_at(worktree)?;
             write_new(&made.join("HEAD"), format!("ref: {branch}\n").as_bytes())?;
             let dir = worktrees.join(&name);
             // Renaming onto a folder works only where it is empty, so a foreign one is never replaced.
@@ -82,6 +84,19 @@ impl Admin {
             }
         }
         Err(GitError::ForeignPath { path: worktrees, what: "admin folders of other worktrees have all names of ours" })
+    }
+
+    /// Says which worktree it is for.
+    pub(super) fn point_at(&self, worktree: &Path) -> Result<(), GitError> {
+        let common = read_small(&self.dir.join("commondir")).ok().flatten();
+        let is_common = common.is_some_and(|line| line.trim_ascii() == b"../..");
+        if is_common && self.worktree().is_some_and(|found| found == worktree) {
+            return Ok(());
+        }
+        let mut gitdir = worktree.join(".git").into_os_string().into_vec();
+        gitdir.push(b'\n');
+        replace(&self.dir.join("commondir"), b"../..\n")?;
+        replace(&self.dir.join("gitdir"), &gitdir)
     }
 
     /// The worktree that it is registered for.
@@ -142,11 +157,11 @@ impl Admin {
     }
 
     /// Where a branch is checked out beside `but`.
-    pub(super) fn holder(common_dir: &Path, branch: &str, but: &Path) -> Result<Option<PathBuf>, GitError> {
-        if Self::holds(common_dir, branch) {
-            return Ok(Some(common_dir.parent().unwrap_or(common_dir).to_owned()));
+    pub(super) fn holder(layout: &RepositoryLayout, branch: &str, but: &Path) -> Result<Option<PathBuf>, GitError> {
+        if Self::holds(&layout.common_dir, branch) {
+            return Ok(Some(layout.root.clone()));
         }
-        for admin in Self::all(common_dir)? {
+        for admin in Self::all(&layout.common_dir)? {
             let worktree = admin.worktree().unwrap_or_else(|| admin.dir.clone());
             if worktree != but && Self::holds(&admin.dir, branch) {
                 return Ok(Some(worktree));
@@ -249,10 +264,19 @@ pub(super) fn open_regular(path: &Path) -> std::io::Result<Option<File>> {
     }
 }
 
-/// Writes a file that must not be there, durably.
+/// Writes a file that must not be there.
 pub(super) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
     let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(io("write", path))?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io("write", path))
+    file.write_all(bytes).map_err(io("write", path))
+}
+
+/// Makes a file outlive a power cut; one that is gone is fine.
+pub(super) fn sync(path: &Path) -> Result<(), GitError> {
+    match File::open(path) {
+        Ok(file) => file.sync_all().map_err(io("make durable", path)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(io("make durable", path)(error)),
+    }
 }
 
 /// Puts a file in another's place at once.

@@ -3,14 +3,20 @@
 use std::io::Write;
 use std::path::Path;
 
+use std::sync::Mutex;
+
 use super::contract::GitError;
 use super::open::io;
 
 /// Worktrees, and the plan file's lock and temporaries.
 const PATTERNS: [&str; 3] = ["/.worktrees/", "/.agent-tasks.json.lock", "/.agent-tasks.json.tmp-*"];
 
+/// Tasks that start together would each find the patterns missing.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 /// Adds what is missing to `info/exclude`; nothing is written where all is there.
 pub(super) fn ensure(common_dir: &Path) -> Result<(), GitError> {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let path = common_dir.join("info/exclude");
     let present = match std::fs::read(&path) {
         Ok(bytes) => bytes,

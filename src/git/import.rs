@@ -1,7 +1,9 @@
 //! Taking over what an attempt wrote into its private git directory.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use gix::bstr::ByteSlice;
 use gix::{ObjectId, Repository};
 
 use super::admin::Head;
@@ -10,14 +12,14 @@ use super::isolate::PRIVATE;
 use super::jail::Jail;
 use super::open::{GixRepository, io, refused};
 use super::quarantine::Quarantine;
-use super::{refs, verify};
+use super::{durable, refs, verify};
 
 /// A ref is one line.
 const LINE_LIMIT: u64 = 4096;
 /// As many refs as an agent may well have packed.
 const PACKED_LIMIT: u64 = 16 * 1024 * 1024;
-/// Up to so many new objects are made durable one by one; past it the whole file system is.
-const SYNC_ONE_BY_ONE: usize = 64;
+/// More refs of an agent are not looked at to tell of them.
+const REFS: usize = 1000;
 
 /// Where the agent's work ends; every commit named is in the repository, sound and whole.
 #[derive(Debug, Default)]
@@ -26,6 +28,8 @@ pub(super) struct Imported {
     pub(super) branch: Option<ObjectId>,
     /// Where HEAD was, if not on the branch, and how to call that place.
     pub(super) head: Option<(String, ObjectId)>,
+    /// Refs of the agent's with commits that are not taken: they stay in its private git directory.
+    pub(super) left: Vec<String>,
 }
 
 /// Reads the refs, judges all new objects they reach and stores these. Moves no ref. May be repeated.
@@ -59,8 +63,9 @@ pub(super) fn import(
     let quarantine = Quarantine::open(&jail, quarantine_dir, repo.object_hash())?;
     let sound = verify::verify(repo, &quarantine, &tips, known)?;
     sound.store(repo, &quarantine)?;
-    sync(repo, &sound)?;
-    Ok(Imported { branch, head })
+    durable::sync(repo, &sound.ids())?;
+    let left = refs.all()?.into_iter().filter(|(_, id)| sound.lacks(&quarantine, *id)).map(|(name, _)| name).collect();
+    Ok(Imported { branch, head, left })
 }
 
 struct PrivateRefs<'a> {
@@ -87,6 +92,34 @@ impl PrivateRefs<'_> {
         }
         Ok(packed(self.packed, full_ref))
     }
+
+    /// Branches and the stash, as many as are worth telling of.
+    fn all(&self) -> Result<BTreeMap<String, ObjectId>, GitError> {
+        let reading = |error| io("read", self.path)(error);
+        let mut all = BTreeMap::new();
+        for line in self.packed.split(|byte| *byte == b'\n').take(REFS) {
+            if let Some((id, name)) = line.split_once_str(b" ")
+                && name.starts_with(b"refs/heads/")
+                && let (Ok(id), Ok(name)) = (ObjectId::from_hex(id), std::str::from_utf8(name))
+            {
+                all.insert(name.to_owned(), id);
+            }
+        }
+        let mut open = vec!["refs/heads".to_owned(), "refs/stash".to_owned()];
+        let mut looked_at = 0;
+        while let Some(name) = open.pop().filter(|_| looked_at < REFS) {
+            looked_at += 1;
+            if let Some(folder) = self.jail.enter(&name).map_err(reading)? {
+                let entries = folder.list(REFS).map_err(reading)?;
+                open.extend(entries.iter().filter_map(|(part, _)| Some(format!("{name}/{}", part.to_str()?))));
+            } else if let Some(line) = self.jail.read(&name, LINE_LIMIT).map_err(reading)?
+                && let Some(Head::Detached(id)) = Head::parse(&line)
+            {
+                all.insert(name, id);
+            }
+        }
+        Ok(all)
+    }
 }
 
 /// A ref in `packed-refs`: `<id> <name>` lines; peeled ones and comments name nothing.
@@ -95,27 +128,6 @@ fn packed(file: &[u8], full_ref: &str) -> Option<ObjectId> {
         let at = line.iter().position(|byte| *byte == b' ')?;
         (&line[at + 1..] == full_ref.as_bytes()).then(|| ObjectId::from_hex(&line[..at]).ok()).flatten()
     })
-}
-
-/// Before a ref names them: gix leaves that to the file system.
-fn sync(repo: &Repository, sound: &verify::Sound) -> Result<(), GitError> {
-    let objects = repo.common_dir().join("objects");
-    if sound.len() > SYNC_ONE_BY_ONE {
-        let folder = std::fs::File::open(&objects).map_err(io("open", &objects))?;
-        return rustix::fs::syncfs(&folder).map_err(|error| io("make durable", &objects)(error.into()));
-    }
-    for id in sound.ids() {
-        let hex = id.to_hex().to_string();
-        let (folder, name) = hex.split_at(2);
-        let path = objects.join(folder).join(name);
-        match std::fs::File::open(&path) {
-            Ok(file) => file.sync_all().map_err(io("make durable", &path))?,
-            // It was there before, in a pack.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(io("open", &path)(error)),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

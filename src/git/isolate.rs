@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::admin;
 use super::contract::{AccessRequest, GitAccessPlan, GitBind, GitError};
+use super::jail::Jail;
 use super::open::{GixRepository, Steer, io};
 use super::{access, identity, own, refs};
 
@@ -32,7 +33,8 @@ const COPY_LIMIT: u64 = 16 * 1024 * 1024;
 /// Makes the private git directory where it is missing, and tells how to mount it.
 pub(super) fn open(git: &GixRepository, request: &AccessRequest) -> Result<GitAccessPlan, GitError> {
     let private = request.attempt_dir.join(PRIVATE);
-    if private.symlink_metadata().is_err() {
+    if is_missing(&private).map_err(io("look at", &private))? {
+        admin::remove_tree(&private)?;
         make(git, request, &private)?;
     }
     let link = request.attempt_dir.join("dot-git");
@@ -43,6 +45,18 @@ pub(super) fn open(git: &GixRepository, request: &AccessRequest) -> Result<GitAc
     binds.push(access::same_path(&private, false));
     binds.push(GitBind { source: link, target: request.mount_point.join(".git"), read_only: true });
     Ok(GitAccessPlan { binds, env: access::environment(git)? })
+}
+
+/// Whether there is nothing, or what a power cut left: empty files, and no object that an agent wrote.
+fn is_missing(private: &Path) -> std::io::Result<bool> {
+    let Some(jail) = Jail::open(private)? else { return Ok(true) };
+    if jail.read("config", COPY_LIMIT)?.is_none_or(|bytes| !bytes.is_empty()) {
+        return Ok(false);
+    }
+    let Some(objects) = jail.enter("objects")? else { return Ok(false) };
+    let loose = objects.list(3)?.iter().any(|(name, _)| name != "info" && name != "pack");
+    let packed = objects.enter("pack")?.map(|packs| packs.list(1)).transpose()?.is_some_and(|packs| !packs.is_empty());
+    Ok(!loose && !packed)
 }
 
 /// Built beside and renamed, so that a half-made one is never taken for a whole.

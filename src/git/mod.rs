@@ -7,6 +7,7 @@ mod access;
 mod adapter;
 mod admin;
 mod contract;
+mod durable;
 mod exclude;
 mod identity;
 mod import;
@@ -22,6 +23,7 @@ mod settle;
 mod summary;
 mod take;
 mod verify;
+mod walk;
 mod worktree;
 
 pub use contract::{

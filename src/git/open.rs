@@ -35,7 +35,7 @@ impl GixRepository {
             source,
         })?;
         let not_found = || GitError::NotARepository(start.clone());
-        let found = start.ancestors().find_map(git_dir_at).ok_or_else(not_found)?;
+        let (found, work_tree) = start.ancestors().find_map(git_dir_at).ok_or_else(not_found)?;
         let repo = open(&found, Steer::Nothing, None)?;
         let git_dir = resolved(repo.git_dir())?;
         let common_dir = resolved(repo.common_dir())?;
@@ -44,14 +44,11 @@ impl GixRepository {
                 "it is a submodule's checkout; run in the superproject, or in a clone of its own".to_owned(),
             ));
         }
-        let root = if common_dir.file_name().is_some_and(|name| name == ".git") {
-            common_dir.parent().map(Path::to_owned)
-        } else if git_dir == common_dir && !repo.is_bare() {
-            repo.workdir().map(resolved).transpose()?
-        } else {
-            common_dir.parent().map(Path::to_owned)
+        // The main work tree may keep its git directory anywhere; seen from elsewhere, its parent is the best guess.
+        let root = match work_tree {
+            Some(work_tree) if git_dir == common_dir => work_tree,
+            _ => common_dir.parent().map(Path::to_owned).ok_or_else(not_found)?,
         };
-        let root = root.ok_or_else(not_found)?;
         let meta = std::fs::metadata(&common_dir).map_err(|source| GitError::Io {
             action: "look at",
             path: common_dir.clone(),
@@ -85,19 +82,19 @@ impl SubmoduleLike for gix::Repository {
     }
 }
 
-/// The git directory of a folder that is a work tree, a git directory or a bare repository.
-fn git_dir_at(dir: &Path) -> Option<PathBuf> {
+/// The git directory of a folder that is a work tree, a git directory or a bare repository; and the work tree.
+fn git_dir_at(dir: &Path) -> Option<(PathBuf, Option<PathBuf>)> {
     let dot_git = dir.join(".git");
     if dot_git.is_dir() && gix::discover::is_git(&dot_git).is_ok() {
-        return Some(dot_git);
+        return Some((dot_git, Some(dir.to_owned())));
     }
     if dot_git.is_file() {
         // A linked worktree's or a submodule's: the start belongs to the person, so this one is followed.
         let target = gix::discover::path::from_gitdir_file(&dot_git).ok()?;
-        return gix::discover::is_git(&target).is_ok().then_some(target);
+        return gix::discover::is_git(&target).is_ok().then_some((target, Some(dir.to_owned())));
     }
     let is_git_dir = dir.join("HEAD").exists() && (dir.join("objects").is_dir() || dir.join("commondir").is_file());
-    (is_git_dir && gix::discover::is_git(dir).is_ok()).then(|| dir.to_owned())
+    (is_git_dir && gix::discover::is_git(dir).is_ok()).then(|| (dir.to_owned(), None))
 }
 
 fn refuse_unserved(repo: &gix::Repository, layout: &RepositoryLayout) -> Result<(), GitError> {
@@ -185,4 +182,17 @@ pub(super) fn object_id(commit: &CommitId) -> Result<gix::ObjectId, GitError> {
 /// A commit's id as the contract has it.
 pub(super) fn commit_id(id: impl AsRef<gix::oid>) -> CommitId {
     CommitId(id.as_ref().to_hex().to_string())
+}
+
+/// What a failure means where the clone is a partial one: an object that was never fetched, which no retry brings.
+pub(super) fn missing(repo: &gix::Repository, what: &str, error: GitError) -> GitError {
+    let config = repo.config_snapshot();
+    let is_partial = config.string("extensions.partialClone").is_some()
+        || config.sections_by_name("remote").into_iter().flatten().any(|remote| remote.value("promisor").is_some());
+    if !is_partial {
+        return error;
+    }
+    GitError::Unsupported(format!(
+        "a partial clone that lacks objects of `{what}`; `git fetch --refetch --no-filter` brings them"
+    ))
 }

@@ -1,13 +1,17 @@
 //! Reading and moving refs: direct ones only, by compare-and-swap, with a reflog.
 
 use std::path::Path;
+use std::time::Duration;
 
 use gix::refs::transaction::{Change, LogChange, PreviousValue, RefEdit, RefLog};
 use gix::refs::{FullName, Target};
 
 use super::contract::{CommitId, GitError};
-use super::identity;
 use super::open::{commit_id, failed, io, object_id};
+use super::{admin, identity};
+
+/// Nobody holds a ref's lock for so long.
+const STALE_LOCK: Duration = Duration::from_secs(2);
 
 /// What a ref name leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,8 +46,25 @@ pub(super) fn read_direct(repo: &gix::Repository, full_ref: &str) -> Result<Opti
     }
 }
 
-/// Moves a ref from what it was seen to be to `new`. Whoever moved it meanwhile wins.
+/// Moves a ref from what it was seen to be to `new`, durably. Whoever moved it meanwhile wins.
 pub(super) fn write(
+    repo: &gix::Repository,
+    full_ref: &str,
+    expected: Option<gix::ObjectId>,
+    new: gix::ObjectId,
+    why: &str,
+) -> Result<(), GitError> {
+    write_soon(repo, full_ref, expected, new, why)?;
+    sync(repo, full_ref)
+}
+
+/// Neither git nor gix makes a loose ref durable before others rely on it. One that was packed meanwhile is.
+pub(super) fn sync(repo: &gix::Repository, full_ref: &str) -> Result<(), GitError> {
+    admin::sync(&repo.common_dir().join(full_ref))
+}
+
+/// The same, durable whenever the file system likes: for several in a row, synced together.
+pub(super) fn write_soon(
     repo: &gix::Repository,
     full_ref: &str,
     expected: Option<gix::ObjectId>,
@@ -65,16 +86,21 @@ pub(super) fn write(
         },
     };
     let time = identity::now_as_git();
-    repo.edit_references_as([edit], Some(identity::signature(&time)))
-        .map_err(|error| failed(format!("move `{full_ref}`"), error))?;
-    sync(&repo.common_dir().join(full_ref))
+    let path = repo.common_dir().join(full_ref);
+    if repo.edit_references_as([edit.clone()], Some(identity::signature(&time))).is_err() {
+        // Perhaps one of us was killed while it held the lock.
+        clear_stale_lock(repo.common_dir(), &path)?;
+        repo.edit_references_as([edit], Some(identity::signature(&time)))
+            .map_err(|error| failed(format!("move `{full_ref}`"), error))?;
+    }
+    Ok(())
 }
 
-/// Points a ref of ours at a commit, whatever it was; nothing is written where it is so already.
-pub(super) fn ensure(repo: &gix::Repository, full_ref: &str, new: gix::ObjectId, why: &str) -> Result<(), GitError> {
+/// Points a ref of ours at a commit, whatever it was, and tells whether it was elsewhere.
+pub(super) fn ensure(repo: &gix::Repository, full_ref: &str, new: gix::ObjectId, why: &str) -> Result<bool, GitError> {
     match read_direct(repo, full_ref)? {
-        Some(old) if old == new => Ok(()),
-        old => write(repo, full_ref, old, new, why),
+        Some(old) if old == new => Ok(false),
+        old => write_soon(repo, full_ref, old, new, why).map(|()| true),
     }
 }
 
@@ -158,12 +184,17 @@ fn full_name(full_ref: &str) -> Result<FullName, GitError> {
     FullName::try_from(full_ref).map_err(|_| GitError::UnknownRevision(full_ref.to_owned()))
 }
 
-/// Neither git nor gix makes a loose ref durable before others rely on it.
-fn sync(path: &Path) -> Result<(), GitError> {
-    match std::fs::File::open(path) {
-        Ok(file) => file.sync_all().map_err(io("make durable", path)),
-        // Packed meanwhile.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(io("make durable", path)(error)),
-    }
+/// Removes a ref's lock that nobody can still hold: git holds one for milliseconds. Ages are told by the file system's own
+/// clock.
+fn clear_stale_lock(common_dir: &Path, path: &Path) -> Result<(), GitError> {
+    let mut lock = path.as_os_str().to_owned();
+    lock.push(".lock");
+    let lock = Path::new(&lock);
+    let Ok(made) = lock.symlink_metadata().and_then(|meta| meta.modified()) else { return Ok(()) };
+    let folder = common_dir.join("orchestrate").join("tmp");
+    std::fs::create_dir_all(&folder).map_err(io("make", &folder))?;
+    let probe = folder.join("clock");
+    std::fs::write(&probe, b"").map_err(io("write", &probe))?;
+    let now = probe.metadata().and_then(|meta| meta.modified()).map_err(io("look at", &probe))?;
+    if now.duration_since(made).is_ok_and(|age| age > STALE_LOCK) { admin::remove_file(lock) } else { Ok(()) }
 }

@@ -6,7 +6,7 @@ use super::admin::Admin;
 use super::contract::{BranchResult, GitError, ResultRequest};
 use super::open::{GixRepository, Steer, commit_id, failed, open};
 use super::settle::{Settle, Settled};
-use super::{identity, import, own, refs, scan, worktree};
+use super::{durable, identity, import, own, refs, scan, worktree};
 use crate::spec::Leftovers;
 
 /// Settles branch, HEAD, leftovers and index, in this order; each step may be repeated.
@@ -23,6 +23,9 @@ pub(super) fn take(git: &GixRepository, request: &ResultRequest) -> Result<Branc
     let mut settle = Settle::new(&repo, request)?;
     let Settled { tip, parent } = if let Some(attempt_dir) = &request.private {
         let imported = import::import(git, &repo, request, attempt_dir, &settle.known())?;
+        if !imported.left.is_empty() {
+            settle.notes.push(format!("left in the private git directory, not taken: {}", imported.left.join(", ")));
+        }
         let tip = settle.import(imported.branch)?;
         admin.attach(&request.branch)?;
         let settled = settle.place(tip, imported.head)?;
@@ -78,5 +81,7 @@ fn commit_leftovers(
     let commit = repo
         .new_commit_as(signature, signature, message, tree, [parent])
         .map_err(|error| failed("commit what was left", error))?;
-    Ok(commit.id)
+    let id = commit.id;
+    durable::sync_commit(repo, id, parent)?;
+    Ok(id)
 }

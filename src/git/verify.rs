@@ -60,14 +60,14 @@ impl Sound {
         Ok(())
     }
 
-    /// How many objects.
-    pub(super) fn len(&self) -> usize {
-        self.contents.len() + self.commits.len()
+    /// Whether a commit is the agent's and not among these.
+    pub(super) fn lacks(&self, new: &Quarantine, id: ObjectId) -> bool {
+        !self.commits.contains(&id) && matches!(new.find(id), Ok(Some((gix::object::Kind::Commit, _))))
     }
 
     /// Their ids.
-    pub(super) fn ids(&self) -> impl Iterator<Item = &ObjectId> {
-        self.contents.iter().chain(&self.commits)
+    pub(super) fn ids(&self) -> Vec<ObjectId> {
+        self.contents.iter().chain(&self.commits).copied().collect()
     }
 }
 

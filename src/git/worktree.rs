@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 use gix::{ObjectId, Repository};
 
 use super::admin::{self, Admin, Head};
-use super::contract::{GitError, WorktreeRequest, WorktreeState};
-use super::open::{GixRepository, Steer, commit_id, failed, io, open};
+use super::contract::{GitError, RepositoryLayout, WorktreeRequest, WorktreeState};
+use super::open::{GixRepository, Steer, commit_id, failed, io, missing, open};
 use super::refs::{self, RefValue};
 use super::{exclude, identity, own, scan};
 
@@ -21,8 +21,15 @@ pub(super) fn ensure(git: &GixRepository, request: &WorktreeRequest) -> Result<W
     exclude::ensure(common_dir)?;
 
     let found = Admin::find(common_dir, &path)?;
-    let tip = ensure_branch(&repo, request, base, &path, common_dir)?;
-    refs::ensure(&repo, &request.base_ref, base, "orchestrate: base of a task")?;
+    if let Some(admin) = found.as_ref().filter(|admin| admin.is_ours()) {
+        admin.point_at(&path)?;
+    }
+    let tip = ensure_branch(&repo, request, base, &path, &git.layout)?;
+    if refs::ensure(&repo, &request.base_ref, base, "orchestrate: base of a task")? {
+        // Together: the second one costs little then.
+        refs::sync(&repo, &request.branch)?;
+        refs::sync(&repo, &request.base_ref)?;
+    }
 
     let place = Place::at(&path)?;
     let admin = match found {
@@ -155,7 +162,11 @@ fn ensure_folder(folder: &Path) -> Result<(), GitError> {
         }
         Ok(_) => Err(GitError::ForeignPath { path: folder.to_owned(), what: "a file; it must be a folder" }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            std::fs::create_dir(folder).map_err(io("make", folder))
+            match std::fs::create_dir(folder) {
+                // Another task was as fast: look again at what it made.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => ensure_folder(folder),
+                made => made.map_err(io("make", folder)),
+            }
         }
         Err(error) => Err(io("look at", folder)(error)),
     }
@@ -167,7 +178,7 @@ fn ensure_branch(
     request: &WorktreeRequest,
     base: ObjectId,
     path: &Path,
-    common_dir: &Path,
+    layout: &RepositoryLayout,
 ) -> Result<ObjectId, GitError> {
     let foreign = |tip| GitError::ForeignBranch { branch: refs::short(&request.branch), tip: commit_id(tip) };
     match refs::read(repo, &request.branch)? {
@@ -176,14 +187,14 @@ fn ensure_branch(
             if !request.branch_is_ours && tip != base {
                 return Err(foreign(tip));
             }
-            if let Some(holder) = Admin::holder(common_dir, &request.branch, path)? {
+            if let Some(holder) = Admin::holder(layout, &request.branch, path)? {
                 return Err(GitError::CheckedOut { branch: refs::short(&request.branch), path: holder });
             }
             Ok(tip)
         }
         RefValue::Absent => {
             refuse_blocked(repo, &request.branch)?;
-            refs::write(repo, &request.branch, None, base, "branch: Created by orchestrate")?;
+            refs::write_soon(repo, &request.branch, None, base, "branch: Created by orchestrate")?;
             Ok(base)
         }
     }
@@ -223,7 +234,8 @@ fn fill(
     let common_dir = &git.layout.common_dir;
     // A filter that is missing or fails should not keep the task from starting: then files are as git stores them.
     if check_out(&open(common_dir, Steer::Person, Some(path))?, admin, path, tip, fresh).is_err() {
-        check_out(&open(common_dir, Steer::Nothing, Some(path))?, admin, path, tip, false)?;
+        let repo = open(common_dir, Steer::Nothing, Some(path))?;
+        check_out(&repo, admin, path, tip, false).map_err(|error| missing(&repo, &tip.to_string(), error))?;
     }
     log_head(admin, tip)?;
     // Whole only once it is the owner's: a kill before this makes it anew.

@@ -47,6 +47,8 @@ fn decide_live(facts: Facts) -> Decision {
     match facts.container {
         // Nothing is concluded from silence.
         ContainerFact::Unobserved => Decision::Run(Reason::EngineUnavailable),
+        // What has ended holds no slot, however long its result cannot be taken in.
+        ContainerFact::Exited if facts.backing_off => Decision::Wait(Reason::TransientError),
         ContainerFact::Exited => Decision::Harvest,
         ContainerFact::Live if facts.backing_off => Decision::Run(Reason::TransientError),
         ContainerFact::Live if facts.cancel => Decision::Stop(StopCause::Cancel),
@@ -61,8 +63,8 @@ fn decide_created(facts: Facts) -> Decision {
     match facts.record {
         // A start that is still on its way would find a container that has run, and run it again after us.
         RecordFact::Unsettled => Decision::Run(Reason::Settling),
-        _ if facts.cancel => Decision::EndCancelled,
         _ if facts.backing_off => Decision::Wait(Reason::TransientError),
+        _ if facts.cancel => Decision::EndCancelled,
         _ => Decision::Start,
     }
 }
@@ -70,9 +72,10 @@ fn decide_created(facts: Facts) -> Decision {
 fn decide_missing(facts: Facts) -> Decision {
     match (facts.record, facts.container) {
         // Nobody can have started it, so there is no result to lose, and its name lets it exist only once.
-        (RecordFact::Unstarted, _) if facts.cancel => Decision::EndCancelled,
         (RecordFact::Unstarted, _) if facts.backing_off => Decision::Wait(Reason::TransientError),
+        (RecordFact::Unstarted, _) if facts.cancel => Decision::EndCancelled,
         (RecordFact::Unstarted, _) => Decision::Resume,
+        (_, ContainerFact::Gone) if facts.backing_off => Decision::Wait(Reason::TransientError),
         (_, ContainerFact::Gone) => Decision::Lose,
         _ => Decision::Run(Reason::Settling),
     }

@@ -28,6 +28,11 @@ pub(super) fn explain(task: &Explained<'_>) -> (TaskStatus, Option<Duration>) {
     let mut status = TaskStatus::new(word);
     status.reason = Some(reason);
     status.message = Some(message).filter(|message| !message.is_empty());
+    // Facts of the last attempt are not those of the one that is being made.
+    if task.in_flight && task.decision == Decision::Launch {
+        status.attempt = Some(task.record.map_or(1, TaskRecord::next_attempt));
+        return (status, None);
+    }
     let wake = task.fill(&mut status);
     (status, wake)
 }

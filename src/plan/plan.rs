@@ -11,7 +11,7 @@ use super::facts::{ContainerFact, DependencyFact, Facts, RecordFact};
 use super::memory::Memory;
 use crate::clock::Now;
 use crate::observe::{AttemptKey, ContainerState, Observed, ObservedContainer};
-use crate::record::{Ledger, State, TaskRecord};
+use crate::record::{AttemptRecord, Ledger, State, TaskRecord};
 use crate::spec::{TaskId, TaskIx, TaskSet, TaskSpec};
 use crate::status::{Reason, Status, TaskStatus};
 
@@ -84,7 +84,8 @@ impl<'a> Planner<'a> {
             self.statuses[ix.index()] = Some(self.status_of(ix, decision));
         }
         let orphans = self.orphans();
-        let actions = self.actions(orphans.len());
+        let unseen = self.unseen();
+        let actions = self.actions(orphans.len() + unseen);
         let published: Vec<TaskStatus> = tasks.iter().map(|(ix, spec)| self.published(ix, spec)).collect();
         let can_move = !actions.is_empty()
             || !self.inputs.memory.in_flight.is_empty()
@@ -306,13 +307,42 @@ impl<'a> Planner<'a> {
         running.filter(|container| !accounted(&container.key)).cloned().collect()
     }
 
+    /// Attempts whose task the file no longer names and whose container may be about to run: they hold slots as well.
+    fn unseen(&self) -> usize {
+        let memory = self.inputs.memory;
+        let live = self.inputs.ledger.live().filter(|(key, _)| self.inputs.tasks.find(key.task.as_str()).is_none());
+        let may_start = |(key, attempt): &(AttemptKey, &AttemptRecord)| {
+            let fact = self.container_fact(&key.task, self.record(&key.task));
+            match fact {
+                // Among the orphans already.
+                ContainerFact::Live => false,
+                ContainerFact::Exited | ContainerFact::Gone => memory.is_starting(&key.task),
+                ContainerFact::Unobserved => attempt.start_intent.is_some(),
+                ContainerFact::Missing | ContainerFact::Created => {
+                    memory.is_starting(&key.task) || memory.settling(key, self.inputs.now).is_some()
+                }
+            }
+        };
+        let begun = live.filter(may_start).count();
+        // Not even the intent is recorded yet.
+        let fresh = memory.in_flight.iter().filter(|(task, action)| {
+            let unknown = self.record(task).is_none_or(|record| record.state != State::Live);
+            matches!(action, Action::Launch { .. }) && unknown && self.inputs.tasks.find(task.as_str()).is_none()
+        });
+        begun + fresh.count()
+    }
+
     /// Attempts whose task the file no longer names: their results are taken in all the same.
-    fn forgotten(&self) -> Vec<PlannedAction> {
+    fn forgotten(&mut self) -> Vec<PlannedAction> {
         let mut actions: Vec<PlannedAction> = Vec::new();
         for (key, _) in self.inputs.ledger.live() {
             if self.inputs.tasks.find(key.task.as_str()).is_some()
                 || self.inputs.memory.in_flight.contains_key(&key.task)
             {
+                continue;
+            }
+            if let Some(pause) = self.inputs.memory.pause(&key.task, self.inputs.now) {
+                self.wake_in(Some(pause));
                 continue;
             }
             let action = match self.container_fact(&key.task, self.record(&key.task)) {

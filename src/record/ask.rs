@@ -1,4 +1,4 @@
-//! A person's request as an edit of the file: a status word, or `suspend`. Pure.
+//! Sets what a person asks for by a command in the text of a plan file, as an editor would. Pure.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,8 +19,7 @@ pub struct Asked {
     pub suspend: Option<bool>,
 }
 
-/// Sets what a person asks for in the text of `newest`, and nothing else: `None` where it says so already. Tasks that are
-/// not in the file are passed over.
+/// Sets what is asked and nothing else; `None` where the text says so already. Tasks that are not in it are passed over.
 ///
 /// # Errors
 /// Where an ambiguous file would make a guess of it; nothing is to be written then.
@@ -53,4 +52,49 @@ pub(super) fn ask(newest: &Tree<'_>, asked: &Asked) -> Result<Option<String>, Sp
         Ok(())
     })?;
     Ok(out.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::json;
+
+    fn asked(text: &str, asked: &Asked) -> Result<Option<String>, SpliceError> {
+        ask(&json::parse(text).expect("JSON"), asked)
+    }
+
+    fn task(id: &str, status: Status, attempt: Option<u32>) -> Asked {
+        let id = TaskId::new(id).expect("valid");
+        Asked { tasks: HashMap::from([(id, (status, attempt))]), suspend: None }
+    }
+
+    #[test]
+    fn a_word_and_its_attempt_are_set_and_every_other_byte_stays() {
+        let text = "{\"x\": 1.0,\n \"tasks\": [\n  {\"id\": \"a\", \"status\": \"failed\", \"attempt\": 1, \"exit_code\": 3},\n  {\"id\": \"b\"}\n ]}\n";
+        let written = asked(text, &task("a", Status::Pending, Some(2))).expect("unambiguous").expect("changed");
+        assert_eq!(written, text.replace("failed", "pending").replace("\"attempt\": 1", "\"attempt\": 2"));
+        let written = asked(text, &task("b", Status::Cancelled, None)).expect("unambiguous").expect("changed");
+        assert_eq!(written, text.replace("{\"id\": \"b\"}", "{\"id\": \"b\", \"status\": \"cancelled\"}"));
+    }
+
+    #[test]
+    fn suspend_is_set_wherever_it_stands_and_what_is_so_already_is_not_written() {
+        let suspend = |suspend| Asked { suspend: Some(suspend), ..Asked::default() };
+        let text = "{\n  \"suspend\": false,\n  \"tasks\": []\n}\n";
+        let written = asked(text, &suspend(true)).expect("unambiguous").expect("changed");
+        assert_eq!(written, text.replace("false", "true"));
+        assert_eq!(asked(text, &suspend(false)), Ok(None));
+        let written = asked("{\n  \"tasks\": []\n}\n", &suspend(true)).expect("unambiguous").expect("changed");
+        assert_eq!(written, "{\n  \"tasks\": [],\n  \"suspend\": true\n}\n");
+        assert_eq!(asked(text, &Asked::default()), Ok(None));
+    }
+
+    #[test]
+    fn an_ambiguous_file_is_not_written() {
+        let twice = "{\"tasks\": [{\"id\": \"a\"}, {\"id\": \"a\"}]}";
+        let error = asked(twice, &task("a", Status::Pending, None)).expect_err("ambiguous");
+        assert_eq!(error, SpliceError::DuplicateId { id: "a".to_owned() });
+        let double = "{\"tasks\": {\"a\": {\"status\": \"failed\", \"status\": \"failed\"}}}";
+        assert!(asked(double, &task("a", Status::Pending, None)).is_err());
+    }
 }

@@ -22,8 +22,8 @@ pub struct Journal {
     path: PathBuf,
     /// Bytes that are known to be whole records.
     len: u64,
-    /// A failed append may have left a part of a record behind `len`.
-    torn: bool,
+    /// What a failed append may have left a part of behind `len`.
+    torn: Option<Vec<u8>>,
     ledger: Ledger,
     witness: Option<Arc<dyn Witness>>,
 }
@@ -58,6 +58,12 @@ pub enum JournalError {
         /// The first damaged line, from 1.
         line: usize,
     },
+    /// Somebody else wrote to it while we had it open.
+    #[error("the journal {} was written by another process: only one reconciler may work on a repository", path.display())]
+    Foreign {
+        /// The journal.
+        path: PathBuf,
+    },
     /// A newer program wrote it.
     #[error("the journal {} was written by a newer version of this program (line {line})", path.display())]
     Newer {
@@ -79,7 +85,10 @@ impl Journal {
         files.create_dir_all(state_dir)?;
         let path = state_dir.join(NAME);
         let (stored, len, total) = load(files.as_ref(), &path)?;
-        let mut journal = Self { files, path, len, torn: total > len, ledger: stored.ledger, witness: None };
+        let mut journal = Self { files, path, len, torn: None, ledger: stored.ledger, witness: None };
+        if total > len {
+            journal.files.truncate(&journal.path, len)?;
+        }
         if journal.ledger.instance().is_none() {
             journal.append(&Entry::Opened { format: FORMAT, instance: new_instance(), at: now.moment() })?;
         }
@@ -103,17 +112,23 @@ impl Journal {
 
     /// Makes a fact durable, then takes it in. After an error it is not taken in, and the next call first cuts off what
     /// may have been left of it.
+    ///
+    /// Nobody else may write meanwhile. Where the lock failed to see to that (deleted, or a file system that lies), of two
+    /// writers at most one gets its record in without being told, since each looks at the length before and after.
     pub fn append(&mut self, entry: &Entry) -> Result<(), JournalError> {
-        let line = encode(entry);
-        if self.torn {
-            self.files.truncate(&self.path, self.len)?;
-            self.torn = false;
-        }
-        if let Err(error) = self.files.append(&self.path, line.as_bytes()) {
-            self.torn = true;
+        let line = encode(entry).into_bytes();
+        self.cut_off_torn()?;
+        self.expect_len(self.len)?;
+        if let Err(error) = self.files.append(&self.path, &line) {
+            self.torn = Some(line);
             return Err(error.into());
         }
-        self.len += line.len() as u64;
+        let len = self.len + line.len() as u64;
+        if let Err(error) = self.expect_len(len) {
+            self.torn = Some(line);
+            return Err(error);
+        }
+        self.len = len;
         let before = match (&self.witness, entry.task()) {
             (Some(_), Some(task)) => self.ledger.task(task).cloned(),
             _ => None,
@@ -128,6 +143,26 @@ impl Journal {
     /// Tells somebody of every record from now on.
     pub fn set_witness(&mut self, witness: Arc<dyn Witness>) {
         self.witness = Some(witness);
+    }
+
+    fn cut_off_torn(&mut self) -> Result<(), JournalError> {
+        let Some(line) = &self.torn else { return Ok(()) };
+        if self.files.stamp(&self.path)?.is_some() {
+            let bytes = self.files.read(&self.path)?;
+            let known = usize::try_from(self.len).unwrap_or(usize::MAX);
+            // What somebody else wrote is not cut off.
+            if !bytes.get(known..).is_some_and(|tail| line.starts_with(tail)) {
+                return Err(JournalError::Foreign { path: self.path.clone() });
+            }
+            self.files.truncate(&self.path, self.len)?;
+        }
+        self.torn = None;
+        Ok(())
+    }
+
+    fn expect_len(&self, len: u64) -> Result<(), JournalError> {
+        let found = self.files.stamp(&self.path)?.map_or(0, |stamp| stamp.size);
+        if found == len { Ok(()) } else { Err(JournalError::Foreign { path: self.path.clone() }) }
     }
 }
 

@@ -82,8 +82,10 @@ pub struct AttemptRecord {
     pub container_id: Option<String>,
     /// The container's name.
     pub container: Option<String>,
-    /// When a start request may first have been sent.
+    /// When a start request may last have been sent.
     pub start_intent: Option<Moment>,
+    /// How many may have been sent.
+    pub start_tries: u32,
     /// When it was known to run.
     pub started: Option<Moment>,
     /// Why we stop it, where we do.
@@ -178,6 +180,7 @@ impl Ledger {
                     container_id: None,
                     container: None,
                     start_intent: None,
+                    start_tries: 0,
                     started: None,
                     stop: None,
                     end: None,
@@ -199,6 +202,7 @@ impl Ledger {
             Entry::StartIntent { key, at } => {
                 if let Some((_, current)) = self.current(key) {
                     current.start_intent = Some(at.clone());
+                    current.start_tries += 1;
                 }
             }
             Entry::Started { key, at } => {
@@ -215,8 +219,10 @@ impl Ledger {
             Entry::Held { task, hold, .. } => {
                 let record = self.record(task);
                 if !matches!(record.state, State::Done(_)) {
-                    record.state =
-                        if record.cancel { State::Done(Status::Cancelled) } else { State::Held(hold.clone()) };
+                    record.state = match std::mem::take(&mut record.cancel) {
+                        true => State::Done(Status::Cancelled),
+                        false => State::Held(hold.clone()),
+                    };
                 }
             }
             Entry::Released { task, .. } => {
@@ -274,6 +280,7 @@ impl TaskRecord {
             (Request::Run, State::Live) => self.cancel = false,
             (Request::Run, _) => {
                 self.state = State::Idle;
+                self.cancel = false;
                 (self.failures, self.interruptions, self.rate_limits) = (0, 0, 0);
             }
             (Request::Cancel, State::Live) => self.cancel = true,

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::events::EventView;
 use super::table::status_style;
-use super::view::{TaskView, View};
+use super::view::{TaskView, View, plural};
 use super::{escape, time};
 use crate::git::BranchSummary;
 use crate::spec::TaskSpec;
@@ -144,10 +144,10 @@ impl Description {
         page.section("Attempt");
         page.attempt(task);
         if let Some(branch) = &self.branch {
-            let text = format!(
-                "{} commits, {} files, +{} -{}",
-                branch.commits, branch.files, branch.insertions, branch.deletions
-            );
+            let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+            let commits = plural(count(branch.commits), "commit", "commits");
+            let files = plural(count(branch.files), "file", "files");
+            let text = format!("{commits}, {files}, +{} -{}", branch.insertions, branch.deletions);
             page.field("holds", &text);
         }
         page.section("Spec");
@@ -287,4 +287,37 @@ fn next_steps(view: &View, task: &TaskView, chain: &[Link]) -> Vec<String> {
         steps.extend(view.next.iter().cloned());
     }
     steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::busy;
+    use super::*;
+
+    #[test]
+    fn the_chain_of_why_comes_first_and_says_what_would_change_it() {
+        let world = busy();
+        let snapshot = world.snapshot();
+        let view = View::of(&snapshot, "folder");
+        let task = view.task("after").expect("there");
+        let spec = snapshot.tasks.task(snapshot.tasks.find("after").expect("there"));
+        let description = Description::of(&view, task, spec, Vec::new(), None, None);
+        let chain: Vec<(usize, &str)> = description.chain.iter().map(|link| (link.depth, link.task.as_str())).collect();
+        assert_eq!(chain, [(0, "after"), (1, "join"), (2, "left"), (2, "right")]);
+        insta::assert_snapshot!(anstream::adapter::strip_str(&description.text()).to_string());
+    }
+
+    #[test]
+    fn an_ended_task_shows_its_attempt_its_history_and_its_output() {
+        let world = busy();
+        let snapshot = world.snapshot();
+        let view = View::of(&snapshot, "folder");
+        let task = view.task("left").expect("there");
+        let spec = snapshot.tasks.task(snapshot.tasks.find("left").expect("there"));
+        let events = world.entries.iter().filter(|entry| entry.task() == Some(&spec.id)).map(EventView::of).collect();
+        let branch = BranchSummary { commits: 1, files: 2, insertions: 3, deletions: 4, paths: Vec::new() };
+        let tail = Some("one\ntwo \u{1b}[31m".to_owned());
+        let description = Description::of(&view, task, spec, events, Some(branch), tail);
+        insta::assert_snapshot!(anstream::adapter::strip_str(&description.text()).to_string());
+    }
 }

@@ -95,3 +95,16 @@ fn ended(end: &AttemptEnd, next: Next) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::busy;
+    use super::*;
+
+    #[test]
+    fn each_record_is_one_line() {
+        let lines: Vec<String> = busy().entries.iter().map(|entry| EventView::of(entry).line()).collect();
+        assert!(lines.iter().all(|line| line.lines().count() == 1));
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+}

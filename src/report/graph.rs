@@ -7,6 +7,9 @@ use super::table::status_style;
 use super::view::{TaskView, View};
 use crate::status::Status;
 
+/// The longest status word.
+const WORD: usize = "completed".len();
+
 /// Tasks by stages: each stands one stage after the last of what it depends on.
 pub fn text(view: &View) -> String {
     let stages = stages(view);
@@ -17,11 +20,13 @@ pub fn text(view: &View) -> String {
         for (place, task) in stage.iter().enumerate() {
             let lead = if place == 0 { number.to_string() } else { String::new() };
             let style = status_style(task.status, task.stale);
-            let mut line = format!("{lead:>digits$}  {:width$}  {style}{:9}{style:#}", task.id, task.status);
+            let word = task.status.as_str();
+            let mut line = format!("{lead:>digits$}  {:width$}  {style}{word}{style:#}", task.id);
             if !task.dependencies.is_empty() {
-                put(&mut line, format_args!("  after {}", task.dependencies.join(", ")));
+                let pad = WORD - word.len();
+                put(&mut line, format_args!("{:pad$}  after {}", "", task.dependencies.join(", ")));
             }
-            put(&mut text, format_args!("{}\n", line.trim_end()));
+            put(&mut text, format_args!("{line}\n"));
         }
     }
     text
@@ -120,4 +125,37 @@ fn colours(status: Status) -> (&'static str, &'static str) {
 
 fn put(text: &mut String, piece: std::fmt::Arguments<'_>) {
     text.write_fmt(piece).expect("BUG: writing to a string cannot fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{World, busy};
+    use super::*;
+
+    #[test]
+    fn text_lists_stages() {
+        let view = View::of(&busy().snapshot(), "folder");
+        insta::assert_snapshot!(anstream::adapter::strip_str(&text(&view)).to_string());
+    }
+
+    #[test]
+    fn graph_languages_have_every_task_and_every_edge() {
+        let view = View::of(&busy().snapshot(), "folder");
+        let edges: usize = view.tasks.iter().map(|task| task.dependencies.len()).sum();
+        assert_eq!(mermaid(&view).matches(" --> ").count(), edges);
+        assert_eq!(dot(&view).matches(" -> ").count(), edges);
+        insta::assert_snapshot!(mermaid(&view));
+        insta::assert_snapshot!(dot(&view));
+    }
+
+    #[test]
+    fn a_long_chain_needs_no_stack() {
+        let task = |n: usize| {
+            let on = n.checked_sub(1).map(|on| format!(", \"dependencies\": [\"t{on}\"]")).unwrap_or_default();
+            format!("{{\"id\": \"t{n}\", \"prompt\": \"p\"{on}}}")
+        };
+        let tasks: Vec<String> = (0..5_000).map(task).collect();
+        let view = View::of(&World::new(&tasks.join(",")).snapshot(), "folder");
+        assert_eq!(text(&view).lines().count(), 5_000);
+    }
 }

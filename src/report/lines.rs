@@ -32,8 +32,8 @@ pub struct LineReporter {
     seen: HashMap<String, Seen>,
 }
 
-/// What was told last of a task.
-type Seen = (Status, Option<Reason>, u32, bool);
+/// What was told last of a task. Not its attempt, which is known only while it is being launched.
+type Seen = (Status, Option<Reason>, bool);
 
 /// One change as JSON.
 #[derive(Serialize)]
@@ -73,12 +73,16 @@ impl LineReporter {
     }
 
     fn change(&mut self, view: &View, task: &TaskView) {
-        let seen = (task.status, task.reason, task.attempt, task.stale);
+        // That the engine is away is one notice, not a change of every task; what it means for them shows when it is back.
+        if task.reason == Some(Reason::EngineUnavailable) {
+            return;
+        }
+        let seen = (task.status, task.reason, task.stale);
         let before = self.seen.insert(task.id.clone(), seen);
         if before == Some(seen) || (before.is_none() && is_dull(task)) {
             return;
         }
-        let was = before.map(|(status, ..)| status).filter(|was| *was != task.status);
+        let was = before.map(|(status, _, _)| status).filter(|was| *was != task.status);
         let level = level_of(task);
         if level < self.least {
             return;
@@ -148,9 +152,11 @@ fn text(view: &View, task: &TaskView) -> String {
     line
 }
 
-/// What need not be told when it is first seen: it waits for its turn.
+/// What need not be told when it is first seen: it waits for its turn or for others, or was so before we came.
 fn is_dull(task: &TaskView) -> bool {
-    matches!(task.reason, Some(Reason::WaitingForDependencies | Reason::WaitingForSlot))
+    let waits = [Reason::WaitingForDependencies, Reason::WaitingForSlot, Reason::DependencyFailed];
+    matches!(task.status, Status::Completed | Status::Cancelled)
+        || task.reason.is_some_and(|reason| waits.contains(&reason))
 }
 
 fn level_of(task: &TaskView) -> Level {
@@ -158,6 +164,8 @@ fn level_of(task: &TaskView) -> Level {
         Status::Failed => Level::Error,
         Status::Blocked | Status::Cancelled => Level::Warning,
         Status::Running if task.stale => Level::Warning,
+        // Over in a moment, and its result is told.
+        Status::Running if task.reason == Some(Reason::Harvesting) => Level::Debug,
         Status::Pending | Status::Running | Status::Completed => Level::Info,
     }
 }
@@ -173,4 +181,96 @@ fn word(level: Level) -> &'static str {
 
 fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("BUG: a progress line is plain data")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use super::super::fixture::{busy, now};
+    use super::*;
+    use crate::clock::Now;
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Page {
+        fn take(&self) -> String {
+            let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+            anstream::adapter::strip_str(&String::from_utf8(bytes).expect("text")).to_string()
+        }
+    }
+
+    struct Noon;
+
+    impl Clock for Noon {
+        fn now(&self) -> Now {
+            now(0)
+        }
+    }
+
+    fn reporter(format: LineFormat, least: Level) -> (LineReporter, Page) {
+        let page = Page::default();
+        (LineReporter::new(Box::new(page.clone()), format, least, Arc::new(Noon), "folder"), page)
+    }
+
+    #[test]
+    fn a_change_is_told_once_and_what_only_waits_not_at_all() {
+        let (mut reporter, page) = reporter(LineFormat::Text, Level::Info);
+        let world = busy();
+        reporter.pass(&world.snapshot());
+        let first = page.take();
+        insta::assert_snapshot!(first);
+        reporter.pass(&world.at(400).snapshot());
+        assert_eq!(page.take(), "");
+        reporter.pass(&busy().ended("slow", 1, 0, 500).snapshot());
+        let lines = page.take();
+        assert!(lines.contains("slow  completed") && lines.contains("next  pending"), "{lines}");
+        assert_eq!(lines.lines().count(), 2, "{lines}");
+    }
+
+    #[test]
+    fn json_lines_parse_and_notices_keep_their_level() {
+        let (mut reporter, page) = reporter(LineFormat::Json, Level::Warning);
+        reporter.pass(&busy().snapshot());
+        reporter.notice(Level::Info, "not told");
+        reporter.notice(Level::Error, "the engine\nis away");
+        let text = page.take();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
+        assert!(lines.iter().all(|line| line["level"] != "info"));
+        assert_eq!(lines.last().expect("a line")["message"], "the engine\nis away");
+        assert!(lines.iter().any(|line| line["task"] == "left" && line["status"] == "failed"));
+    }
+
+    #[test]
+    fn an_engine_that_is_away_is_no_change_of_every_task() {
+        let (mut reporter, page) = reporter(LineFormat::Text, Level::Info);
+        let mut world = busy();
+        reporter.pass(&world.snapshot());
+        drop(page.take());
+        world.away = Some("gone".to_owned());
+        reporter.pass(&world.snapshot());
+        world.away = None;
+        reporter.pass(&world.snapshot());
+        assert_eq!(page.take(), "");
+    }
+
+    #[test]
+    fn a_notice_stays_on_its_line() {
+        let (mut reporter, page) = reporter(LineFormat::Text, Level::Info);
+        reporter.notice(Level::Warning, "a\nb\u{1b}[2J");
+        assert_eq!(page.take(), "2026-03-01T12:00:00Z  warning: a\\nb\\u{1b}[2J\n");
+    }
 }

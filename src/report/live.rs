@@ -87,17 +87,17 @@ impl Reporter for LiveReporter {
 /// What fits the screen: where not every task does, those at which something happens, and how many more there are. One
 /// column and row less than there are, since a full last column or row would scroll.
 fn picture(view: &View, columns: u16, rows: u16) -> String {
-    let columns = Some(columns.saturating_sub(1).max(20));
+    let columns = columns.saturating_sub(1).max(20);
     let room = usize::from(rows.max(8)) - 1;
     let mut tasks: Vec<&TaskView> = view.tasks.iter().collect();
-    let footer = footer(view);
+    let footer = footer(view, columns);
     let fits = |text: &str| text.lines().count() + footer.lines().count() < room;
-    let mut text = table::rows(&tasks, view, columns, Detail::Normal);
+    let mut text = table::rows(&tasks, view, Some(columns), Detail::Normal);
     if !fits(&text) {
         tasks.sort_by_key(|task| rank(task));
         loop {
             tasks.truncate((tasks.len() * 3 / 4).min(room));
-            text = table::rows(&tasks, view, columns, Detail::Normal);
+            text = table::rows(&tasks, view, Some(columns), Detail::Normal);
             let more = view.tasks.len() - tasks.len();
             writeln!(text, "… and {more} more").expect("BUG: writing to a string cannot fail");
             if fits(&text) || tasks.len() <= 1 {
@@ -109,9 +109,9 @@ fn picture(view: &View, columns: u16, rows: u16) -> String {
     text
 }
 
-fn footer(view: &View) -> String {
-    let wrapped = |text: String| format!("{text}\n");
-    wrapped(view.summary.sentence())
+fn footer(view: &View, columns: u16) -> String {
+    let lines = table::wrapped(&view.summary.sentence(), usize::from(columns), 0);
+    lines.iter().fold(String::new(), |text, line| text + line.trim_end() + "\n")
 }
 
 fn rank(task: &TaskView) -> u8 {
@@ -122,5 +122,34 @@ fn rank(task: &TaskView) -> u8 {
         Status::Pending => 3,
         Status::Cancelled => 4,
         Status::Completed => 5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{World, busy};
+    use super::*;
+
+    #[test]
+    fn a_picture_never_fills_the_last_column_or_row() {
+        let many: Vec<String> = (0..200).map(|n| format!("{{\"id\": \"t{n}\", \"prompt\": \"p\"}}")).collect();
+        for world in [busy(), World::new(&many.join(","))] {
+            let view = View::of(&world.snapshot(), "folder");
+            for (columns, rows) in [(80, 24), (40, 24), (200, 60), (80, 10)] {
+                let text = anstream::adapter::strip_str(&picture(&view, columns, rows)).to_string();
+                assert!(text.lines().count() < usize::from(rows), "{rows} rows:\n{text}");
+                let widest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+                assert!(widest < usize::from(columns), "{columns} columns:\n{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn where_not_all_fits_what_happens_is_shown_and_the_rest_counted() {
+        let many: Vec<String> = (0..100).map(|n| format!("{{\"id\": \"t{n}\", \"prompt\": \"p\"}}")).collect();
+        let view = View::of(&World::new(&many.join(",")).running("t99", 1, 0).at(9).snapshot(), "folder");
+        let text = anstream::adapter::strip_str(&picture(&view, 80, 12)).to_string();
+        assert!(text.lines().nth(1).is_some_and(|line| line.starts_with("t99 ")), "{text}");
+        assert!(text.contains(" more\n") && text.contains("100 tasks: 1 running, 99 pending"), "{text}");
     }
 }

@@ -5,6 +5,8 @@ mod describe;
 pub mod diagnostics;
 pub mod escape;
 mod events;
+#[cfg(test)]
+mod fixture;
 pub mod graph;
 pub mod layout;
 mod lines;

@@ -71,7 +71,11 @@ impl NextPass {
             task: task.id.clone(),
             status: task.status,
             reason: task.reason,
-            message: task.message.clone().unwrap_or_default(),
+            message: match task.reason {
+                // Told once, above the list.
+                Some(Reason::EngineUnavailable) => "the engine does not answer".to_owned(),
+                _ => task.message.clone().unwrap_or_default(),
+            },
         });
         Self {
             waiting: waiting.collect(),
@@ -187,4 +191,29 @@ fn sentence(counts: &BTreeMap<&str, usize>) -> String {
 fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
     text.write_fmt(line).expect("BUG: writing to a string cannot fail");
     text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::busy;
+    use super::*;
+
+    #[test]
+    fn actions_stand_first_with_their_causes_then_what_waits() {
+        let snapshot = busy().snapshot();
+        let next = NextPass::of(&snapshot, &View::of(&snapshot, "folder"));
+        assert!(!next.is_empty());
+        insta::assert_snapshot!(anstream::adapter::strip_str(&next.text()).to_string());
+    }
+
+    #[test]
+    fn without_an_engine_it_says_what_can_be_told() {
+        let mut world = busy();
+        world.away = Some("no such\u{1b} file".to_owned());
+        let snapshot = world.snapshot();
+        let next = NextPass::of(&snapshot, &View::of(&snapshot, "folder"));
+        assert!(next.is_empty());
+        let text = next.text();
+        assert!(text.starts_with("The engine does not answer") && text.contains("no such\\u{1b} file"), "{text}");
+    }
 }

@@ -202,7 +202,7 @@ impl Review {
         }
         if !self.open.is_empty() {
             let open: Vec<String> = self.open.iter().map(|(task, status)| format!("{task} ({status})")).collect();
-            put(format_args!("Not completed: {}\n", open.join(", ")));
+            put(format_args!("Not completed: {}", open.join(", ")));
         }
         if !self.commands.is_empty() {
             put(format_args!("Nothing is merged by orchestrate. To merge everything, in this order:"));
@@ -372,25 +372,11 @@ mod tests {
         empty.summary = Some(BranchSummary::default());
         let mut gone = branch("g", &[]);
         gone.tip = None;
+        gone.summary = None;
         let review = Review::of(facts(vec![merged, empty, gone]));
         assert!(review.commands.is_empty());
         let text = anstream::adapter::strip_str(&review.text()).to_string();
-        insta::assert_snapshot!(text, @r"
-        Review of 3 completed tasks against HEAD (cccccccccccc), in merge order:
-
-        1. m
-           agent/m: 2 commits, 1 file, +10 -3, from aaaaaaaaaaaa
-           src/x.rs
-           HEAD holds it already
-
-        2. e
-           agent/e: no commit of its own, from aaaaaaaaaaaa
-
-        3. g
-           agent/g: there is no such branch any more
-
-        There is nothing left to merge.
-        ");
+        insta::assert_snapshot!(text);
     }
 
     #[test]
@@ -402,7 +388,7 @@ mod tests {
         facts.target = "my branch".to_owned();
         facts.open = vec![("three".to_owned(), Status::Failed)];
         let text = anstream::adapter::strip_str(&Review::of(facts).text()).to_string();
-        insta::assert_snapshot!(text, @r"");
+        insta::assert_snapshot!(text);
     }
 
     #[test]

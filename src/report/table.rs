@@ -8,7 +8,7 @@ use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
 use super::escape;
 use super::time;
 use super::view::{TaskView, View};
-use crate::status::Status;
+use crate::status::{Reason, Status};
 
 /// How much is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +113,11 @@ fn cells(task: &TaskView, detail: Detail) -> Vec<String> {
 /// The last column: why, and what next.
 fn details(task: &TaskView, view: &View) -> String {
     let mut parts: Vec<String> = Vec::new();
-    parts.extend(task.message.clone());
+    match task.reason {
+        // Told once below the table, with the engine's words.
+        Some(Reason::EngineUnavailable) => parts.push("the engine does not answer".to_owned()),
+        _ => parts.extend(task.message.clone()),
+    }
     if task.stale {
         parts.push("runs longer than its `stale_after`; nothing stops it".to_owned());
     }
@@ -123,7 +127,10 @@ fn details(task: &TaskView, view: &View) -> String {
     if task.spec_changed {
         parts.push("its spec has changed since; `orchestrate retry` uses the new one".to_owned());
     }
-    parts.extend(task.next_step.clone());
+    // A message of the plan may say it already.
+    let told = |step: &String| parts.iter().any(|part| part.contains("`orchestrate retry")) && step.contains("retry");
+    let step = task.next_step.clone().filter(|step| !told(step));
+    parts.extend(step);
     if parts.is_empty() {
         parts.extend(task.title.clone());
     }
@@ -160,14 +167,14 @@ fn stacked(header: &[&str], facts: Vec<Vec<String>>, details: &[String], width: 
     for (number, line) in bare(header, facts).lines().enumerate() {
         lines.push(line);
         if let Some(details) = number.checked_sub(1).and_then(|row| details.get(row)) {
-            lines.extend(wrapped(details, width));
+            lines.extend(wrapped(details, width, INDENT));
         }
     }
     painter.paint(lines.into_iter())
 }
 
 /// A text in indented lines.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub(super) fn wrapped(text: &str, width: usize, indent: usize) -> Vec<String> {
     if text.is_empty() {
         return Vec::new();
     }
@@ -175,9 +182,9 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     table.load_style(presets::NOTHING);
     table.add_row([text]);
     table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_width(u16::try_from(width.max(INDENT + 12)).unwrap_or(u16::MAX));
+    table.set_width(u16::try_from(width.max(indent + 12)).unwrap_or(u16::MAX));
     if let Some(column) = table.column_mut(0) {
-        column.set_padding((u16::try_from(INDENT).unwrap_or(0), 0));
+        column.set_padding((u16::try_from(indent).unwrap_or(0), 0));
     }
     table.lines().collect()
 }
@@ -241,5 +248,77 @@ pub fn status_style(status: Status, stale: bool) -> Style {
         Status::Blocked => AnsiColor::Yellow.on_default(),
         Status::Cancelled => AnsiColor::Magenta.on_default(),
         Status::Pending => Style::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{World, busy};
+    use super::*;
+
+    fn plain(text: &str) -> String {
+        anstream::adapter::strip_str(text).to_string()
+    }
+
+    fn view() -> View {
+        View::of(&busy().snapshot(), "folder")
+    }
+
+    #[test]
+    fn a_table_without_a_terminal_has_one_line_a_task() {
+        let text = plain(&page(&view(), None, Detail::Normal));
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn details_are_wrapped_in_their_column_where_there_is_room() {
+        let text = plain(&table(&view(), Some(76), Detail::Normal));
+        assert!(text.lines().all(|line| line.chars().count() <= 76), "{text}");
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn on_a_narrow_terminal_details_stand_below_each_task() {
+        let text = plain(&table(&view(), Some(40), Detail::Normal));
+        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn an_id_of_any_length_is_never_broken_and_wide_characters_keep_their_columns() {
+        let id = "x".repeat(63);
+        let tasks = format!("{{\"id\": \"{id}\", \"prompt\": \"p\", \"title\": \"日本語の表\"}}");
+        let world = World::new(&tasks).running(&id, 1, 0).at(60);
+        let text = plain(&table(&View::of(&world.snapshot(), "folder"), Some(80), Detail::Normal));
+        assert!(text.contains(&id) && text.contains("日本語の表"), "{text}");
+    }
+
+    #[test]
+    fn every_column_is_there_when_wide() {
+        insta::assert_snapshot!(plain(&table(&view(), None, Detail::Wide)));
+    }
+
+    #[test]
+    fn colour_stands_on_the_word_of_the_status_and_says_nothing_more() {
+        let text = table(&view(), None, Detail::Normal);
+        let red = status_style(Status::Failed, false);
+        assert!(text.contains(&format!("{red}failed{red:#}")), "{text}");
+        let stale = status_style(Status::Running, true);
+        assert!(text.contains(&format!("{stale}running, stale{stale:#}")), "{text}");
+    }
+
+    #[test]
+    fn nothing_of_a_file_or_an_engine_drives_the_terminal() {
+        let mut view = view();
+        for task in &mut view.tasks {
+            task.message = Some("a\u{1b}[2Jb\nc".to_owned());
+            task.host = Some("\u{9b}x".to_owned());
+        }
+        view.next = vec!["\u{1b}]0;x\u{7}".to_owned()];
+        for detail in [Detail::Normal, Detail::Wide] {
+            let text = plain(&page(&view, None, detail));
+            assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+            assert_eq!(text.lines().count(), 1 + view.tasks.len() + 3, "{text}");
+        }
     }
 }

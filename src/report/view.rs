@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::time;
-use crate::controller::Snapshot;
-use crate::record::{State, TaskRecord};
+use crate::controller::{Snapshot, UNSERVED};
+use crate::record::{Ledger, State, TaskRecord};
 use crate::spec::{TaskIx, TaskSpec};
 use crate::status::{Reason, ResultKind, Status, TaskStatus};
 
@@ -175,7 +175,7 @@ impl View {
         Self {
             format: FORMAT,
             project: tasks.project.clone().unwrap_or_else(|| folder.to_owned()),
-            plan_id: tasks.plan_id.clone().or_else(|| snapshot.ledger.plan_id().map(str::to_owned)),
+            plan_id: tasks.plan_id.clone().or_else(|| served(&snapshot.ledger)),
             at: snapshot.now.wall,
             max_concurrent: tasks.max_concurrent.get(),
             suspended: tasks.suspend,
@@ -243,6 +243,11 @@ impl Summary {
 /// `1 task`, `2 tasks`.
 pub fn plural(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// The served plan's id.
+fn served(ledger: &Ledger) -> Option<String> {
+    ledger.plan_id().filter(|id| *id != UNSERVED).map(str::to_owned)
 }
 
 /// For each blocked task the one with which it began, as the plan itself finds it.
@@ -359,7 +364,8 @@ fn next(snapshot: &Snapshot, summary: &Summary) -> Vec<String> {
     if snapshot.tasks.suspend && summary.pending > 0 {
         next.push("the plan is suspended; `orchestrate resume` lets it go on".to_owned());
     }
-    if let Some(wake) = snapshot.plan.wake {
+    // While agents work, what the clock changes is a flag at most.
+    if let Some(wake) = snapshot.plan.wake.filter(|_| summary.running == 0) {
         next.push(format!("something changes by itself in {}", time::age(wake)));
     }
     if summary.running > 0 && snapshot.plan.actions.is_empty() {
@@ -374,4 +380,71 @@ fn next(snapshot: &Snapshot, summary: &Summary) -> Vec<String> {
         }
     }
     next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{World, busy};
+    use super::*;
+
+    fn task(view: &View, id: &str) -> TaskView {
+        view.task(id).expect("there").clone()
+    }
+
+    #[test]
+    fn what_waits_names_what_it_waits_for_and_what_is_blocked_its_first_cause() {
+        let view = View::of(&busy().snapshot(), "folder");
+        assert_eq!(task(&view, "next").waits_for, ["slow"]);
+        for blocked in ["join", "after"] {
+            assert_eq!(task(&view, blocked).first_cause.as_deref(), Some("left"));
+            let step = task(&view, blocked).next_step.expect("a step");
+            assert_eq!(step, "mend left, then `orchestrate retry left`");
+        }
+        assert_eq!(task(&view, "join").waits_for, ["left", "right"]);
+        assert!(task(&view, "right").waits_for.is_empty());
+    }
+
+    #[test]
+    fn ages_come_from_the_monotonic_clock_while_it_runs_and_stale_is_a_flag() {
+        let mut snapshot = busy().snapshot();
+        snapshot.now.wall -= std::time::Duration::from_hours(24);
+        let view = View::of(&snapshot, "folder");
+        assert_eq!((task(&view, "slow").seconds, task(&view, "slow").stale), (Some(302), true));
+        assert_eq!((task(&view, "right").seconds, task(&view, "right").stale), (Some(232), false));
+    }
+
+    #[test]
+    fn the_summary_counts_and_the_name_is_the_files() {
+        let view = View::of(&busy().snapshot(), "folder");
+        assert_eq!(view.project, "demo");
+        assert_eq!(view.summary.sentence(), "8 tasks: 2 running, 2 pending, 1 completed, 1 failed, 2 blocked, 1 stale");
+        assert!(!view.is_settled());
+    }
+
+    #[test]
+    fn a_changed_spec_is_told_of_what_ran_and_not_of_what_waits() {
+        let mut world = busy();
+        for task in &mut world.tasks.tasks {
+            task.digest = crate::spec::SpecDigest("other".into());
+        }
+        let view = View::of(&world.snapshot(), "folder");
+        assert!(task(&view, "base").spec_changed && task(&view, "slow").spec_changed);
+        assert!(!task(&view, "next").spec_changed && !task(&view, "free").spec_changed);
+    }
+
+    #[test]
+    fn when_all_is_over_the_review_is_offered() {
+        let done = World::new(r#"{"id": "a", "prompt": "p"}"#).running("a", 1, 0).ended("a", 1, 0, 5);
+        let view = View::of(&done.snapshot(), "folder");
+        assert!(view.is_settled() && view.is_completed());
+        assert_eq!(view.next.len(), 1);
+        assert!(view.next[0].contains("orchestrate review"), "{:?}", view.next);
+    }
+
+    #[test]
+    fn json_comes_back_as_it_went() {
+        let view = View::of(&busy().snapshot(), "folder");
+        let text = serde_json::to_string(&view).expect("plain data");
+        assert_eq!(serde_json::from_str::<View>(&text).expect("the same"), view);
+    }
 }

@@ -45,7 +45,8 @@ pub trait Runtime: Send + Sync {
     /// Removes an ended container. Only `clean` does so.
     async fn remove(&self, id: &str) -> Result<(), RuntimeError>;
 
-    /// The container's output in the order in which it was written, both streams, demultiplexed.
+    /// The container's output in the order in which it was written, both streams, demultiplexed. A follower may miss
+    /// what was written right before the end; read after the end, a log is whole.
     fn logs(&self, id: &str, options: LogOptions) -> BoxStream<'static, Result<LogChunk, RuntimeError>>;
 
     /// What happens to containers of this instance from now on. Ends with an error when the connection breaks; the
@@ -62,6 +63,13 @@ pub struct EngineInfo {
     pub version: String,
     /// The API version agreed on.
     pub api_version: String,
+    /// Its clock; `None` where it does not tell.
+    pub time: Option<Timestamp>,
+    /// When the engine was last started, where that can be known; maybe some seconds off, and where it let containers run
+    /// on maybe an earlier start's.
+    pub started_at: Option<Timestamp>,
+    /// Whether containers live on while the engine is down; `None` where it does not say.
+    pub live_restore: Option<bool>,
 }
 
 /// An image that is there.
@@ -255,7 +263,9 @@ pub enum ErrorKind {
     NotOurs,
     /// The engine refuses the settings (400): another try gives the same.
     Invalid,
-    /// The container could not be started: its command or a mount is at fault. It stays `created` with an error.
+    /// The container could not be started: its command, its user, its network or a mount is at fault. It stays
+    /// `created`. An engine does not always keep the reason (a mount that vanished leaves code 0 and no text), so this
+    /// answer is the only sure word of it.
     StartRefused,
     /// The state of the container forbids it.
     Conflict,

@@ -3,6 +3,7 @@
 mod contract;
 pub mod docker;
 mod metered;
+pub mod process;
 
 pub use contract::{
     Bind, CreateRequest, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions, LogStream, Operation, Runtime,

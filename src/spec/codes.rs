@@ -43,7 +43,8 @@ macro_rules! codes {
 
 codes! {
     TooLarge = Error "E0001" "the file is too large"
-"A file of more than 64 MiB is not read: at that size something other than people or planners wrote it.
+"A file of more than 64 MiB, or of more than 16 million values, is not read: at that size something other than people or planners
+wrote it.
 
 Move long prompts into files of the repository and let the prompt name them.";
 

@@ -241,10 +241,10 @@ fn task(
             status_field(reader, &member, &mut published);
             continue;
         }
-        has_other = true;
         if inner.kind() == Kind::Null {
             continue;
         }
+        has_other |= !name.starts_with("x-") && !name.starts_with('_');
         match name {
             "title" => title = reader.text(inner).map(Into::into),
             "description" => description = reader.plain(inner).filter(|text| !text.trim().is_empty()),

@@ -36,6 +36,9 @@ fn build(text: &str, start: usize) -> Result<Tree<'_>, SyntaxError> {
     while let Some(&byte) = bytes.get(at) {
         let from = at;
         at += 1;
+        if tree.is_full() {
+            return Err(SyntaxError { kind: SyntaxErrorKind::TooMany, span: Span::new(from, at) });
+        }
         match byte {
             b' ' | b'\t' | b'\n' | b'\r' | b',' | b':' => {}
             b'{' | b'[' => {
@@ -74,6 +77,38 @@ fn build(text: &str, start: usize) -> Result<Tree<'_>, SyntaxError> {
         }
     }
     Ok(tree.finish())
+}
+
+/// The bracket or quote that is still open where a cut off text ends.
+pub(super) fn last_open(text: &str) -> Option<Span> {
+    let bytes = text.as_bytes();
+    let mut open = Vec::new();
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'{' | b'[' => open.push(at),
+            b'}' | b']' => {
+                open.pop();
+            }
+            b'"' => {
+                open.push(at);
+                while let Some(stop) = memchr::memchr2(b'"', b'\\', bytes.get(at + 1..).unwrap_or_default()) {
+                    at += stop + 1;
+                    if bytes[at] == b'"' {
+                        open.pop();
+                        break;
+                    }
+                    at += 1;
+                }
+                if open.last().is_some_and(|&quote| bytes[quote] == b'"') {
+                    break;
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    open.last().map(|&at| Span::new(at, at + 1))
 }
 
 fn explain(text: &str, start: usize, error: &serde_json::Error) -> SyntaxError {
@@ -178,6 +213,20 @@ mod tests {
         assert_eq!(error("{\"a\": \"\\ud800\"}"), (K::BadEscape, "\"\\ud800\""));
         assert_eq!(error("{\n<<<<<<< HEAD\n\"a\": 1\n"), (K::ConflictMarkers, "<<<<<<< HEAD"));
         assert_eq!(decode(b"ab\xffc").expect_err("no UTF-8").span, Span::new(2, 3));
+    }
+
+    #[test]
+    fn what_is_still_open_is_found() {
+        for (text, at) in [
+            ("{\"a\": [1, {\"b\": 2}", Some(6)),
+            ("{\"a\": \"x\\\"y", Some(6)),
+            ("{\"a\": \"x\\", Some(6)),
+            ("{\"a", Some(1)),
+            ("{", Some(0)),
+            ("tru", None),
+        ] {
+            assert_eq!(last_open(text).map(|span| span.start), at, "{text}");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod kinds;
 mod layers;
 mod merge;
 mod model;
+mod profiles;
 mod read;
 mod reader;
 mod resolve;

@@ -110,7 +110,12 @@ fn parse<'t>(
         Ok(tree) => Ok(file::read(reader, &tree)),
         Err(error) => {
             let may_be_partial = error.kind.may_be_partial();
-            let diagnostic = syntax(reader.origin(), &error);
+            let mut diagnostic = syntax(reader.origin(), &error);
+            if error.kind == SyntaxErrorKind::CutOff
+                && let Some(open) = std::str::from_utf8(bytes).ok().and_then(json::last_open)
+            {
+                diagnostic = diagnostic.also(reader.place(open), "this is still open");
+            }
             reader.report(diagnostic);
             hide_secrets(reader, bytes, error.span);
             Err(may_be_partial)
@@ -172,7 +177,8 @@ fn syntax(origin: Origin, error: &SyntaxError) -> Diagnostic {
         K::TooLarge(_) => with(Code::TooLarge).help("move long prompts into files and name those"),
         K::Empty => with(Code::Empty).help("`orchestrate init` writes a plan to start from"),
         K::NotUtf8 => with(Code::NotUtf8).help("save it as UTF-8"),
-        K::CutOff => with(Code::CutOff).label("something is still open here"),
+        K::TooMany => with(Code::TooLarge),
+        K::CutOff => with(Code::CutOff).label("the file ends here"),
         K::ConflictMarkers => with(Code::ConflictMarkers)
             .help("keep one version of the lines and delete the markers; status needs no care"),
         K::ControlCharacter(0) => with(Code::ControlCharacter).help("NUL bytes are often left by a loss of power"),
@@ -388,7 +394,7 @@ mod tests {
     fn a_task_that_the_yaml_stops_naming_is_dropped_while_never_started() {
         let plan = r#"{"tasks": [
             {"id": "waiting", "status": "pending", "reason": "WaitingForSlot"},
-            {"id": "ran", "status": "completed", "attempt": 1},
+            {"id": "ran", "status": "completed", "attempt": 1, "prompt": null, "x-note": "mine"},
             {"id": "launching", "status": "pending"},
             {"id": "own", "prompt": "of the plan file", "status": "pending"}
         ]}"#;
@@ -408,6 +414,32 @@ mod tests {
         assert!(partial("") && partial("{\"tasks\": [{\"id\": \"a"));
         assert!(!partial("{\"tasks\": [,]}") && !partial("{\"tasks\": [{}]}"));
         assert!(both("", "a: [").is_err_and(|r| !r.may_be_partial && r.diagnostics.len() == 2));
+    }
+
+    #[test]
+    fn a_profile_at_fault_is_told_once_wherever_it_is_used() {
+        let text = r#"{"agents": {"a": {"agent": "nobody"}, "b": {"agent": "c"}, "c": {"agent": "b"}}, "tasks": [
+            {"id": "x", "prompt": "p", "agent": "a"}, {"id": "y", "prompt": "p", "agent": "b"},
+            {"id": "z", "prompt": "p", "agent": "c"}]}"#;
+        assert_eq!(codes(text), pairs(&[("E0019", "\"nobody\""), ("E0018", "\"b\"")]));
+    }
+
+    #[test]
+    fn what_an_engine_would_refuse_as_twice_the_same_is_told() {
+        let text = r#"{"tasks": [{"id": "x", "prompt": "p", "secrets": [{"env": "A"}, {"env": "A", "from_env": "B"}],
+            "mounts": [{"source": "a", "target": "/t"}, {"source": "b", "target": "/t/"}]}]}"#;
+        let found: Vec<String> = codes(text).into_iter().map(|(code, _)| code).collect();
+        assert_eq!(found, ["E0033", "E0032"]);
+    }
+
+    #[test]
+    fn tasks_that_ask_for_the_same_share_it() {
+        let text = r#"{"tasks": [{"id": "a", "prompt": "p", "timeout": "1h"}, {"id": "b", "prompt": "q", "timeout": "60m"},
+            {"id": "c", "prompt": "p", "timeout": "1h", "agent": "codex"}]}"#;
+        let tasks = accepted(text).tasks.tasks;
+        assert!(std::sync::Arc::ptr_eq(&tasks[0].attempt, &tasks[1].attempt));
+        assert_ne!(tasks[0].attempt, tasks[2].attempt);
+        assert_ne!(tasks[0].digest, tasks[1].digest);
     }
 
     #[test]

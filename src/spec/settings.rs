@@ -101,7 +101,16 @@ fn missing(reader: &mut Reader, span: Span, what: &str, field: &str) {
 /// Reads a list of secrets; what is at fault is left out.
 pub(crate) fn secrets(reader: &mut Reader, value: Value<'_>) -> Vec<SecretSpec> {
     let Some(elements) = reader.list(value, "a list of secrets") else { return Vec::new() };
-    elements.filter_map(|element| secret(reader, element)).collect()
+    let mut secrets: Vec<SecretSpec> = Vec::new();
+    for element in elements {
+        let Some(secret) = secret(reader, element) else { continue };
+        if secrets.iter().any(|s| s.env == secret.env) {
+            let message = format!("the variable {} is given two secrets", quote(&secret.env));
+            reader.fault(Code::BadSecret, element.span(), message);
+        }
+        secrets.push(secret);
+    }
+    secrets
 }
 
 fn secret(reader: &mut Reader, value: Value<'_>) -> Option<SecretSpec> {
@@ -199,8 +208,15 @@ fn cpus(reader: &mut Reader, value: Value<'_>) -> Option<f64> {
 }
 
 fn mounts(reader: &mut Reader, value: Value<'_>) -> Option<Vec<MountSpec>> {
-    let elements = reader.list(value, "a list of mounts")?;
-    Some(elements.filter_map(|element| mount(reader, element)).collect())
+    let mut mounts: Vec<MountSpec> = Vec::new();
+    for element in reader.list(value, "a list of mounts")? {
+        let Some(mount) = mount(reader, element) else { continue };
+        if mounts.iter().any(|m| m.target == mount.target) {
+            reader.fault(Code::BadMount, element.span(), "two mounts have the same target");
+        }
+        mounts.push(mount);
+    }
+    Some(mounts)
 }
 
 fn mount(reader: &mut Reader, value: Value<'_>) -> Option<MountSpec> {

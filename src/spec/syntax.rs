@@ -1,7 +1,7 @@
 //! What can be wrong with a file before its meaning is looked at.
 
 use super::text::{MAX_FILE_LEN, Span};
-use super::tree::{MAX_COPIED_NODES, MAX_DEPTH};
+use super::tree::{MAX_COPIED_NODES, MAX_DEPTH, MAX_NODES};
 
 /// Why bytes are no file that we read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -19,6 +19,9 @@ pub enum SyntaxErrorKind {
     /// Larger than [`MAX_FILE_LEN`].
     #[error("the file has {0} bytes; at most 67108864 (64 MiB) are read")]
     TooLarge(usize),
+    /// More than [`MAX_NODES`] values.
+    #[error("the file holds more than {MAX_NODES} values")]
+    TooMany,
     /// Nothing but white space.
     #[error("the file is empty")]
     Empty,

@@ -8,6 +8,10 @@ use super::text::Span;
 /// The deepest nesting that is read.
 pub const MAX_DEPTH: usize = 64;
 
+/// The most values and keys that are read: a file of the largest size that holds nothing but digits and commas would take
+/// many times its size in memory.
+pub const MAX_NODES: usize = 16_000_000;
+
 /// How many nodes aliases of YAML may be copied to.
 pub const MAX_COPIED_NODES: usize = 1_000_000;
 
@@ -226,6 +230,11 @@ impl<'t> Builder<'t> {
     /// How many brackets are open.
     pub(crate) fn depth(&self) -> usize {
         self.open.len()
+    }
+
+    /// Whether there is no room for another node.
+    pub(crate) fn is_full(&self) -> bool {
+        self.tree.nodes.len() >= MAX_NODES
     }
 
     /// The index of the next node.

@@ -104,6 +104,9 @@ impl Reading<'_> {
 
     fn event(&mut self, event: &Event<'_>, span: Span) -> Result<(), K> {
         let (start, end) = (span.range().start, span.range().end);
+        if self.tree.is_full() {
+            return Err(K::TooMany);
+        }
         if let Some(anchor) = event.anchor_id().filter(|&id| id > 0) {
             self.anchors.insert(anchor, self.tree.next_node());
         }

@@ -12,8 +12,48 @@ use orchestrate::runtime::{
 };
 use orchestrate::spec::{Resources, TaskId};
 
+use crate::process_support;
 use crate::support::engine::{self, IMAGE};
 use crate::support::fake_runtime::{Behaviour, FakeRuntime};
+
+/// Runs each scenario over the runtime without an engine: those that are about images, or about what a person does with
+/// an engine's own tools, have nothing to be run over there.
+macro_rules! process_conformance {
+    ($($name:ident),+ $(,)?) => {
+        mod process_runtime {
+            use super::World;
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(World::process()).await;
+            })+
+        }
+    };
+}
+
+process_conformance!(
+    probe,
+    a_name_is_a_mutex,
+    of_twenty_creates_at_once_one_wins,
+    labels_lead_back,
+    other_instances_are_not_seen,
+    exit_codes_are_kept,
+    a_command_that_is_not_there,
+    a_file_that_is_no_program,
+    a_file_mounted_over_a_folder,
+    a_mount_that_is_not_there,
+    a_container_that_is_not_there,
+    starting_what_runs_is_no_error,
+    stop_asks_first,
+    stop_kills_what_does_not_listen,
+    stopping_what_has_ended_is_no_error,
+    what_lives_is_not_removed,
+    logs_of_both_streams,
+    the_end_of_a_log,
+    a_followed_log_ends_with_its_container,
+    a_silent_log,
+    events_of_a_life,
+    memory_that_ran_out,
+);
 
 /// Runs each scenario over both engines.
 macro_rules! conformance {
@@ -78,11 +118,18 @@ struct World {
 enum Engine {
     Fake(FakeRuntime),
     Docker(Box<dyn Runtime>, String),
+    Process(process_support::World),
 }
 
 impl World {
     fn fake() -> Self {
         Self { instance: InstanceId("0123abcd".into()), engine: Engine::Fake(FakeRuntime::new()) }
+    }
+
+    /// The rights and limits of a request here are root's to give.
+    fn process() -> Self {
+        let world = process_support::World::new();
+        Self { instance: world.instance.clone(), engine: Engine::Process(world) }
     }
 
     fn docker() -> Option<Self> {
@@ -96,6 +143,7 @@ impl World {
         match &self.engine {
             Engine::Fake(fake) => fake,
             Engine::Docker(runtime, _) => &**runtime,
+            Engine::Process(world) => &world.runtime,
         }
     }
 
@@ -106,6 +154,7 @@ impl World {
                 let output = engine::docker(host, arguments);
                 assert!(output.status.success(), "docker {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
             }
+            Engine::Process(_) => panic!("there is no tool for {arguments:?}"),
             Engine::Fake(fake) => match *arguments {
                 ["pause", name] => fake.human_pause(name),
                 ["unpause", name] => fake.human_unpause(name),
@@ -415,9 +464,11 @@ async fn written(world: &World, id: &str) {
 }
 
 async fn stop_kills_what_does_not_listen(world: World) {
-    let deaf = Behaviour { on_term: None, ..Behaviour::endless() };
-    let id = world.create("a", "trap '' TERM; while :; do sleep 1; done", deaf).await;
+    let output = vec![(LogStream::Stdout, b"up\n".to_vec())];
+    let deaf = Behaviour { on_term: None, output, ..Behaviour::endless() };
+    let id = world.create("a", "trap '' TERM; echo up; while :; do sleep 1; done", deaf).await;
     world.runtime().start(&id).await.expect("started");
+    written(&world, &id).await;
     within(world.runtime().stop(&id, Duration::from_millis(500))).await.expect("stopped");
     let detail = world.inspect(&id).await;
     assert_eq!((detail.container.state, detail.exit_code, detail.oom_killed), (ContainerState::Exited, 137, false));

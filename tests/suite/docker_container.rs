@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use futures::TryStreamExt;
+use orchestrate::act::{HEAD, Secrets, TAIL, capture_log};
 use orchestrate::observe::names;
 use orchestrate::observe::{AttemptKey, ContainerState, InstanceId};
 use orchestrate::runtime::docker::{DockerRuntime, DockerSettings};
@@ -48,10 +49,15 @@ impl Sandbox {
     async fn run(&self, request: &CreateRequest) -> (i64, String) {
         let id = self.runtime.create(request).await.expect("created");
         self.runtime.start(&id).await.expect("started");
+        let code = self.ended(&id).await;
+        (code, self.log(&id).await)
+    }
+
+    async fn ended(&self, id: &str) -> i64 {
         for _ in 0..1000 {
-            let detail = self.runtime.inspect(&self.instance, &id).await.expect("answered").expect("there");
+            let detail = self.runtime.inspect(&self.instance, id).await.expect("answered").expect("there");
             if detail.container.state == ContainerState::Exited {
-                return (detail.exit_code, self.log(&id).await);
+                return detail.exit_code;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -100,7 +106,7 @@ async fn nothing_is_gained_and_home_and_tmp_are_usable() {
             chmod +x "$place/tool"
             [ "$("$place/tool")" = ran ]
         done
-        [ "$(stat -c %a:%u "$HOME")" = 700:1000 ]
+        [ "$(stat -c %a "$HOME")" = 1777 ]
         ! touch /etc/x 2>/dev/null
         # The first process is an init that reaps.
         ! tr '\0' ' ' </proc/1/cmdline | grep -q '^sh '
@@ -226,6 +232,35 @@ async fn git_works_for_any_user() {
     let mut request = sandbox.request("a", shell);
     request.user = Some("54321:54321".to_owned());
     assert_eq!(sandbox.holds(&request).await.trim(), "3");
+}
+
+#[tokio::test]
+async fn an_endless_line_is_captured_within_bounds() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let shell = "printf begin; head -c 12000000 /dev/zero | tr '\\0' x; printf hunter2hunter2end";
+    let request = sandbox.request("a", shell);
+    let id = sandbox.runtime.create(&request).await.expect("created");
+    sandbox.runtime.start(&id).await.expect("started");
+    sandbox.ended(&id).await;
+    let secrets = Secrets::new([&b"hunter2hunter2"[..]]);
+    let result = capture_log(sandbox.runtime.logs(&id, LogOptions::default()), &secrets).await;
+    assert_eq!(result.failed, None);
+    let captured = result.captured;
+    // As many as there were, but for the mask, which is shorter by eleven.
+    assert_eq!((captured.total, captured.truncated), (5 + 12_000_000 + 14 + 3 - 11, true));
+    assert!(captured.bytes.starts_with(b"beginxxx") && captured.bytes.ends_with(b"xxx***end"));
+    assert!(captured.bytes.len() < HEAD + TAIL + 100);
+}
+
+#[tokio::test]
+async fn control_characters_are_kept_as_they_are() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let request = sandbox.request("a", "printf 'a\\000\\033[31m\\r\\303\\251'");
+    let id = sandbox.runtime.create(&request).await.expect("created");
+    sandbox.runtime.start(&id).await.expect("started");
+    sandbox.ended(&id).await;
+    let result = capture_log(sandbox.runtime.logs(&id, LogOptions::default()), &Secrets::new([])).await;
+    assert_eq!(result.captured.bytes, b"a\0\x1b[31m\r\xc3\xa9");
 }
 
 #[tokio::test]

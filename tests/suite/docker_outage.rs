@@ -111,6 +111,10 @@ async fn an_engine_that_halts_lets_tasks_end_with_a_code_of_their_own() {
     assert_eq!(engine.runtime.list(&instance()).await.expect_err("gone").kind, ErrorKind::Unreachable);
     engine.start_again(&[]);
     let detail = inspect(&engine, &polite).await;
+    let info = engine.runtime.probe().await.expect("answers");
+    assert_eq!(info.live_restore, Some(false));
+    // Together they prove that the engine was started after the task had begun, and so may have ended it.
+    assert!(info.started_at > detail.started_at, "{info:?} {detail:?}");
     // Nothing in it tells this end from one of its own accord.
     assert_eq!((detail.container.state, detail.exit_code, detail.error.as_str()), (ContainerState::Exited, 0, ""));
 }
@@ -122,6 +126,7 @@ async fn an_engine_with_live_restore_halts_and_nothing_ends() {
     engine.start_again(&["--live-restore"]);
     let id = run(&engine, "a", "echo; sleep 1000").await;
     let started = inspect(&engine, &id).await.started_at;
+    assert_eq!(engine.runtime.probe().await.expect("answers").live_restore, Some(true));
     engine.halt();
     engine.start_again(&["--live-restore"]);
     let detail = inspect(&engine, &id).await;

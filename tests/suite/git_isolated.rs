@@ -289,6 +289,14 @@ async fn opening_again_keeps_what_the_agent_wrote() {
     let again = attempt.fixture.repo.open_access(&attempt.request(GitAccess::Isolated)).await.expect("opened");
     assert_eq!(again, attempt.plan);
     assert_eq!(attempt.must("git log --oneline | wc -l"), "2");
+    // Also where the agent emptied its config; without a commit of its own that is what a power cut leaves.
+    attempt.must(": > $PRIVATE/config");
+    attempt.fixture.repo.open_access(&attempt.request(GitAccess::Isolated)).await.expect("opened");
+    assert_eq!(attempt.must("git log --oneline | wc -l"), "2");
+    let fresh = Attempt::new(GitAccess::Isolated).await;
+    fresh.must(": > $PRIVATE/config; : > $PRIVATE/HEAD; : > $PRIVATE/packed-refs");
+    fresh.fixture.repo.open_access(&fresh.request(GitAccess::Isolated)).await.expect("opened");
+    assert_eq!(fresh.must("git log --oneline | wc -l"), "1");
 }
 
 #[tokio::test]
@@ -310,6 +318,35 @@ async fn a_merge_of_a_dependency_and_work_on_another_branch_come_along() {
     let again = attempt.take().await.expect("taken");
     assert_eq!((again.head, again.had_leftovers), (taken.head, false));
     attempt.fixture.assert_healthy();
+}
+
+#[tokio::test]
+async fn branches_that_are_not_taken_are_named() {
+    if !can_isolate() {
+        return;
+    }
+    let attempt = Attempt::new(GitAccess::Isolated).await;
+    attempt.must("git branch same; git switch -q -c aside/x && git commit -q --allow-empty -m aside && git switch -q agent/a && echo x >> readme.md && git stash -q");
+    let taken = attempt.take().await.expect("taken");
+    assert_eq!(taken.notes, ["left in the private git directory, not taken: refs/heads/aside/x, refs/stash"]);
+}
+
+#[tokio::test]
+async fn a_submodule_of_the_person_may_be_moved_on() {
+    if !can_isolate() {
+        return;
+    }
+    let (fixture, other) = (Fixture::new(), Fixture::new());
+    let url = other.root.to_str().expect("text");
+    fixture.git(&["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", url, "sub"]);
+    fixture.git(&["commit", "-q", "-m", "with a submodule"]);
+    let attempt = Attempt::on(fixture, GitAccess::Isolated).await;
+    attempt
+        .must("git update-index --cacheinfo 160000,$(git rev-parse HEAD),sub && git commit -qm moved && git status -s");
+    let taken = attempt.take().await.expect("taken");
+    assert_eq!((taken.commits, taken.had_leftovers, taken.notes.len()), (1, false, 0));
+    let moved = attempt.fixture.git(&["rev-parse", &format!("{}:sub", taken.head)]);
+    assert_eq!(moved, attempt.base.0);
 }
 
 #[tokio::test]
@@ -355,7 +392,7 @@ async fn repositories_that_borrow_objects_and_odd_paths_work() {
         return;
     }
     let origin = Fixture::new();
-    let fixture = Fixture::named("with space, comma:colon");
+    let fixture = Fixture::named("with space, comma:colon\nand more");
     let borrowing = fixture.root.join("clone");
     fixture.git(&["clone", "-q", "--shared", origin.root.to_str().expect("text"), borrowing.to_str().expect("text")]);
     git(&borrowing, &["commit-graph", "write", "--reachable"]);

@@ -220,6 +220,8 @@ async fn traps_in_the_worktree_are_neither_entered_nor_followed() {
     write(&path, "nested/file", "x");
     write(&path, "sub/.GIT/config", "x");
     write(&path, "git~1", "x");
+    let large = std::fs::File::create(path.join("core.dump")).expect("made");
+    large.set_len(300 << 20).expect("sized");
     // The worktree's own link may say anything: it is not read.
     std::fs::write(path.join(".git"), format!("gitdir: {}\n", outside.display())).expect("written");
 
@@ -228,7 +230,7 @@ async fn traps_in_the_worktree_are_neither_entered_nor_followed() {
     let names = fixture.git(&["ls-tree", "-r", "--name-only", &taken.head.0]);
     assert_eq!(names.lines().collect::<Vec<_>>(), ["out", "readme.md", "src/lib.rs"]);
     assert_eq!(fixture.git(&["cat-file", "-p", &format!("{}:out", taken.head)]), outside.to_str().expect("text"));
-    assert_eq!(taken.notes.len(), 3, "{:?}", taken.notes);
+    assert_eq!(taken.notes.len(), 4, "{:?}", taken.notes);
     fixture.assert_healthy();
 }
 

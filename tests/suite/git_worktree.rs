@@ -88,6 +88,10 @@ async fn asking_again_changes_nothing_and_keeps_work() {
 #[case::stale_lock_after_the_end("touch .git/worktrees/a/index.lock")]
 #[case::no_link("rm .worktrees/a/.git")]
 #[case::registration_lost("rm -rf .git/worktrees/a")]
+#[case::empty_files_after_a_power_cut(
+    "cd .git/worktrees/a; : > gitdir; : > HEAD; : > commondir; : > orchestrate; printf initializing > locked; rm -f index"
+)]
+#[case::empty_registration(": > .git/worktrees/a/gitdir")]
 #[case::leftover_staging(
     "rm -rf .git/worktrees/a .worktrees/a; mkdir -p .git/orchestrate/tmp/a; touch .git/orchestrate/tmp/a/HEAD"
 )]
@@ -316,6 +320,7 @@ async fn removing_refuses_to_lose_commits_of_a_detached_head() {
 #[rstest]
 #[case::space("with space")]
 #[case::colon("a:b,c'd\"e")]
+#[case::newline("a\nb")]
 #[case::other_scripts("žluťoučký-кот")]
 #[tokio::test]
 async fn odd_names_of_the_repository_work(#[case] name: &str) {
@@ -358,6 +363,32 @@ async fn every_starting_place_finds_the_same_root() {
     assert_eq!(found.layout().git_dir, common.join("worktrees/linked"));
     assert_eq!(found.resolve("HEAD").await.expect("resolved").0, git(&linked, &["rev-parse", "HEAD"]));
     assert_eq!(found.resolve("main").await.expect("resolved"), fixture.head());
+}
+
+#[tokio::test]
+async fn a_git_directory_elsewhere_is_found() {
+    for how in ["--separate-git-dir=elsewhere.git", "link"] {
+        let dir = tempfile::tempdir().expect("a temp folder");
+        let top = dir.path().canonicalize().expect("resolved");
+        let root = top.join("work");
+        if how == "link" {
+            git(&top, &["init", "-q", "work"]);
+            std::fs::rename(root.join(".git"), top.join("elsewhere.git")).expect("moved");
+            symlink("../elsewhere.git", root.join(".git")).expect("linked");
+        } else {
+            git(&top, &["init", "-q", how, "work"]);
+        }
+        git(&root, &["commit", "-q", "--allow-empty", "-m", "first"]);
+        let repo = GixRepository::discover(&root).expect("found");
+        assert_eq!(repo.layout().root, root, "{how}");
+        assert_eq!(repo.layout().common_dir, top.join("elsewhere.git"));
+        let base = repo.resolve("HEAD").await.expect("resolved");
+        let fixture = Fixture::new();
+        let made = repo.ensure_worktree(&WorktreeRequest { base, ..fixture.request("a") }).await.expect("made");
+        assert_eq!(made.path, root.join(".worktrees/a"));
+        assert_eq!(git(&made.path, &["status", "--porcelain"]), "");
+        assert_eq!(git(&root, &["status", "--porcelain"]), "");
+    }
 }
 
 #[tokio::test]
@@ -478,4 +509,186 @@ fn the_environment_steers_nothing() {
         .expect("runs");
     let text = String::from_utf8_lossy(&run.stdout);
     assert!(run.status.success() && text.contains("3 passed"), "{text}");
+}
+
+#[tokio::test]
+async fn a_partial_clone_without_the_objects_says_what_to_do() {
+    let fixture = Fixture::new();
+    fixture.git(&["config", "uploadpack.allowFilter", "true"]);
+    let partial = fixture.root.with_file_name("partial");
+    let url = format!("file://{}", fixture.root.display());
+    let to = partial.to_str().expect("text");
+    fixture.git(&["clone", "-q", "--filter=blob:none", "--no-checkout", "-b", "main", &url, to]);
+    let repo = GixRepository::discover(&partial).expect("found");
+    let request = WorktreeRequest { base: repo.resolve("HEAD").await.expect("resolved"), ..fixture.request("a") };
+    for _ in 0..2 {
+        match repo.ensure_worktree(&request).await {
+            Err(GitError::Unsupported(why)) => assert!(why.contains("--refetch"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    git(&partial, &["checkout", "-q", "main"]);
+    let made = repo.ensure_worktree(&request).await.expect("the same request once they are there");
+    assert_eq!(git(&made.path, &["status", "--porcelain"]), "");
+}
+
+#[tokio::test]
+async fn a_sparse_checkout_of_the_person_is_theirs_alone() {
+    let fixture = Fixture::new();
+    fixture.git(&["sparse-checkout", "set", "--sparse-index", "nothing"]);
+    assert!(!fixture.root.join("src").exists());
+    let base = fixture.head();
+    let made = fixture.ensure("a").await;
+    assert!(made.path.join("src/lib.rs").exists());
+    assert_eq!(git(&made.path, &["status", "--porcelain"]), "");
+    // An agent may make its own sparse: what is not checked out was not removed.
+    git(&made.path, &["sparse-checkout", "set", "nothing"]);
+    write(&made.path, "new.txt", "x");
+    let taken = fixture.take("a", &base, Leftovers::Commit).await.expect("taken");
+    assert_eq!(fixture.git(&["diff", "--name-status", &base.0, &taken.head.0]), "A\tnew.txt");
+    assert_eq!(git(&made.path, &["status", "--porcelain"]), "");
+}
+
+/// Filters such as LFS stand in the person's own config, which only another process can have for a test.
+#[test]
+fn filters_of_the_person_run_and_missing_ones_stop_nothing() {
+    for (clean, smudge) in [("tr a-z A-Z", "tr A-Z a-z"), ("no-such-filter", "no-such-filter")] {
+        let home = tempfile::tempdir().expect("a temp folder");
+        let config = format!("[filter \"case\"]\n\tclean = {clean}\n\tsmudge = {smudge}\n\trequired = true\n");
+        write(home.path(), ".gitconfig", &config);
+        let inner = if clean == "no-such-filter" { "missing_filter" } else { "present_filter" };
+        write(home.path(), inner, "");
+        let run = std::process::Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", "git_worktree::inner_filters"])
+            .env("HOME", home.path())
+            .env_remove("XDG_CONFIG_HOME")
+            .output()
+            .expect("runs");
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+        assert!(home.path().join("ran").exists());
+    }
+}
+
+/// Does nothing but in the home that the test above makes.
+#[tokio::test]
+async fn inner_filters() {
+    let Some(home) = std::env::home_dir() else { return };
+    let (present, missing) = (home.join("present_filter").exists(), home.join("missing_filter").exists());
+    if !present && !missing {
+        return;
+    }
+    let fixture = Fixture::new();
+    write(&fixture.root, ".gitattributes", "*.up filter=case\n");
+    write(&fixture.root, "a.up", "STORED\n");
+    // A git without that filter stores what is there.
+    fixture.git(&["add", "-A"]);
+    fixture.git(&["commit", "-q", "-m", "filtered"]);
+    write(&home, ".config/git/ignore", "*.mine\n");
+    let base = fixture.head();
+    let made = fixture.ensure("a").await;
+    write(&made.path, "ignored.mine", "");
+    let content = std::fs::read_to_string(made.path.join("a.up")).expect("read");
+    assert_eq!(content, if present { "stored\n" } else { "STORED\n" });
+    let taken = fixture.take("a", &base, Leftovers::Commit).await.expect("taken");
+    assert!(!taken.had_leftovers);
+    if present {
+        write(&made.path, "b.up", "new\n");
+        let taken = fixture.take("a", &base, Leftovers::Commit).await.expect("taken");
+        assert_eq!(fixture.git(&["cat-file", "-p", &format!("{}:b.up", taken.head)]), "NEW");
+    }
+    write(&home, "ran", "");
+}
+
+#[tokio::test]
+async fn tasks_that_start_together_do_not_meet() {
+    let fixture = std::sync::Arc::new(Fixture::new());
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..12 {
+        let fixture = std::sync::Arc::clone(&fixture);
+        tasks.spawn(async move { fixture.ensure(&format!("t{number}")).await });
+    }
+    let made = tasks.join_all().await;
+    assert_eq!(made.len(), 12);
+    for state in made {
+        assert_eq!(git(&state.path, &["status", "--porcelain"]), "");
+    }
+    assert_eq!(fixture.git(&["worktree", "list"]).lines().count(), 13);
+    let exclude = std::fs::read_to_string(fixture.root.join(".git/info/exclude")).expect("read");
+    assert_eq!(exclude.matches("/.worktrees/").count(), 1);
+    fixture.assert_healthy();
+}
+
+#[tokio::test]
+async fn a_ref_lock_of_the_killed_is_cleared_and_one_in_use_is_not() {
+    let fixture = Fixture::new();
+    let lock = fixture.root.join(".git/refs/heads/agent/a.lock");
+    write(&fixture.root, ".git/refs/heads/agent/a.lock", "");
+    assert!(fixture.repo.ensure_worktree(&fixture.request("a")).await.is_err_and(|error| error.is_transient()));
+    let held = std::fs::File::options().write(true).open(&lock).expect("open");
+    let made = held.metadata().and_then(|meta| meta.modified()).expect("a time");
+    held.set_modified(made - std::time::Duration::from_mins(1)).expect("set");
+    fixture.ensure("a").await;
+    assert!(!lock.exists());
+}
+
+/// Killed for real, again and again, at whatever step that is.
+#[tokio::test]
+async fn a_kill_at_any_moment_heals() {
+    let fixture = Fixture::new();
+    for number in 0..400 {
+        write(&fixture.root, &format!("many/{}/{number}", number % 20), &"text\n".repeat(200));
+    }
+    fixture.git(&["add", "-A"]);
+    fixture.git(&["commit", "-q", "-m", "many"]);
+    write(&fixture.root, ".git/crash-test", "");
+    let base = fixture.head();
+    let mut interrupted = 0;
+    for round in 0..16_u64 {
+        let mut child = std::process::Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", "git_worktree::inner_crash"])
+            .current_dir(&fixture.root)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("runs");
+        tokio::time::sleep(std::time::Duration::from_millis(2 + round * 4)).await;
+        child.kill().expect("killed");
+        interrupted += usize::from(!child.wait().expect("ended").success());
+        for attempt in 0.. {
+            match fixture.ensure_again("a", &base).await {
+                Ok(_) => break,
+                // A ref's lock that is not stale yet.
+                Err(error) if error.is_transient() && attempt < 40 => {
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                }
+                Err(error) => panic!("round {round}: {error:?}"),
+            }
+        }
+        let path = fixture.worktree("a");
+        assert_eq!(git(&path, &["status", "--porcelain"]), "", "round {round}");
+        assert_eq!(git(&path, &["rev-parse", "--abbrev-ref", "HEAD"]), "agent/a");
+        fixture.assert_healthy();
+        fixture.repo.remove_worktree(Path::new(".worktrees/a")).await.expect("removed");
+        fixture.git(&["branch", "-q", "-D", "agent/a"]);
+    }
+    assert!(interrupted > 0, "no kill came in time");
+}
+
+/// Does nothing but in the repository that the test above makes.
+#[tokio::test]
+async fn inner_crash() {
+    let here = std::env::current_dir().expect("a folder");
+    if !here.join(".git/crash-test").exists() {
+        return;
+    }
+    let repo = GixRepository::discover(&here).expect("found");
+    let base = repo.resolve("HEAD").await.expect("resolved");
+    let request = WorktreeRequest {
+        path: Path::new(".worktrees/a").to_owned(),
+        branch: "refs/heads/agent/a".to_owned(),
+        base,
+        base_ref: "refs/orchestrate/p/a/base".to_owned(),
+        branch_is_ours: true,
+        lock_reason: "task a".to_owned(),
+    };
+    repo.ensure_worktree(&request).await.expect("made");
 }

@@ -5,6 +5,7 @@
 mod support;
 
 mod architecture;
+mod cli;
 mod conformance;
 mod decision_table;
 mod diagnostics;
@@ -18,7 +19,14 @@ mod git_merge;
 mod git_result;
 mod git_support;
 mod git_worktree;
+mod process_adopt;
+mod process_confinement;
+mod process_life;
+mod process_load;
+mod process_support;
 mod record_files;
 mod record_lock;
 mod record_plan_file;
+mod sim;
 mod specs;
+mod transport;

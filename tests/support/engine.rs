@@ -26,7 +26,8 @@ pub fn engine() -> Option<(DockerRuntime, String)> {
             Some((DockerRuntime::connect(&settings).expect("an endpoint"), host.clone()))
         }
         Err(reason) => {
-            assert!(variable("ORCHESTRATE_TEST_DOCKER").as_deref() != Some("require"), "no engine: {reason}");
+            let wanted = variable("ORCHESTRATE_TEST_DOCKER").as_deref() == Some("require") || given().is_some();
+            assert!(!wanted, "no engine: {reason}");
             skip(reason);
             None
         }
@@ -45,7 +46,7 @@ impl OwnEngine {
     pub fn start(name: &str) -> Option<Self> {
         // Where the shared engine is somebody else's, this machine is not the one to start another.
         engine()?;
-        if variable("ORCHESTRATE_TEST_ENGINE_HOST").is_some() {
+        if given().is_some() {
             skip("an engine was given, and this test kills its own");
             return None;
         }
@@ -103,8 +104,13 @@ pub fn docker(host: &str, arguments: &[&str]) -> Output {
         .expect("the docker command line runs")
 }
 
+/// An engine that somebody named.
+fn given() -> Option<String> {
+    variable("ORCHESTRATE_TEST_ENGINE_HOST")
+}
+
 fn started() -> Result<String, String> {
-    if let Some(host) = variable("ORCHESTRATE_TEST_ENGINE_HOST") {
+    if let Some(host) = given() {
         return Ok(host);
     }
     start_in(&directory(), &[])

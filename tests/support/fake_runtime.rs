@@ -5,6 +5,7 @@
 //! never do is noted as a violation. Tests script its faults and play the people who use the same engine.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub struct Behaviour {
     pub output: Vec<(LogStream, Vec<u8>)>,
     /// It cannot be started: exit code and text.
     pub start_error: Option<(i64, String)>,
+    /// How many starts fail with `start_error` before one succeeds; `None`: all.
+    pub start_failures: Option<u32>,
 }
 
 impl Default for Behaviour {
@@ -49,6 +52,7 @@ impl Default for Behaviour {
             oom: false,
             output: Vec::new(),
             start_error: None,
+            start_failures: None,
         }
     }
 }
@@ -89,6 +93,39 @@ pub enum EventFault {
     Duplicate,
 }
 
+/// By whose doing a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndedBy {
+    /// Its own.
+    Itself,
+    /// A stop of ours.
+    Us,
+    /// A person's.
+    Human,
+    /// The engine's or the machine's.
+    Engine,
+}
+
+/// What a test may know of a container and our code may not.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub name: String,
+    pub id: String,
+    pub labels: BTreeMap<String, String>,
+    pub state: ContainerState,
+    pub exit_code: i64,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+    /// Runs, whoever began them.
+    pub starts: u32,
+    /// Runs that a person began.
+    pub human_starts: u32,
+    /// Whether a person renamed, removed, stopped or killed it.
+    pub touched: bool,
+    pub ended_by: Option<EndedBy>,
+    pub removed: bool,
+}
+
 #[derive(Debug, Clone)]
 struct Container {
     id: String,
@@ -105,6 +142,12 @@ struct Container {
     /// What is left of its run while it is frozen.
     frozen: Option<Duration>,
     starts: u32,
+    human_starts: u32,
+    touched: bool,
+    ended_by: Option<EndedBy>,
+    /// Whose stop a process that does not listen is being killed by.
+    doomed_by: Option<EndedBy>,
+    failed_starts: u32,
     log: Vec<LogChunk>,
 }
 
@@ -130,12 +173,20 @@ struct Subscriber {
     queue: VecDeque<RuntimeEvent>,
 }
 
+type MountExists = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
 type Script = Arc<dyn Fn(&AttemptKey) -> Behaviour + Send + Sync>;
 type Answer = Result<String, RuntimeError>;
 
 struct State {
     epoch: (Instant, Timestamp),
     up: bool,
+    /// The machine lost its power, and the engine was not started since.
+    powerless: bool,
+    started_at: Timestamp,
+    live_restore: bool,
+    mount_exists: MountExists,
+    /// Containers that are gone.
+    graves: Vec<Seen>,
     script: Script,
     images: BTreeMap<String, ImageInfo>,
     containers: BTreeMap<String, Container>,
@@ -161,9 +212,15 @@ impl FakeRuntime {
     /// An engine with one image, whose tasks end well at once.
     pub fn new() -> Self {
         let image = ImageInfo { id: "sha256:fake".to_owned(), user: String::new() };
+        let epoch = Timestamp::from_second(1_800_000_000).expect("in range");
         let state = State {
-            epoch: (Instant::now(), Timestamp::from_second(1_800_000_000).expect("in range")),
+            epoch: (Instant::now(), epoch),
             up: true,
+            powerless: false,
+            started_at: epoch,
+            live_restore: false,
+            mount_exists: Arc::new(Path::exists),
+            graves: Vec::new(),
             script: Arc::new(|_| Behaviour::default()),
             images: BTreeMap::from([("orchestrate-test:latest".to_owned(), image)]),
             containers: BTreeMap::new(),
@@ -182,6 +239,11 @@ impl FakeRuntime {
     /// Decides what attempts do from now on.
     pub fn script(&self, script: impl Fn(&AttemptKey) -> Behaviour + Send + Sync + 'static) {
         self.lock().script = Arc::new(script);
+    }
+
+    /// Decides which mount sources are there; without it, those of the real file system.
+    pub fn mounts(&self, exists: impl Fn(&Path) -> bool + Send + Sync + 'static) {
+        self.lock().mount_exists = Arc::new(exists);
     }
 
     /// An image appears.
@@ -213,33 +275,95 @@ impl FakeRuntime {
         self.changed.notify_waiters();
     }
 
-    /// The engine is back. Without live-restore it has asked everything that ran to end.
+    /// The engine was started anew. Without live-restore it has asked everything that ran to end.
     pub fn come_back(&self, live_restore: bool) {
         let mut state = self.settled();
-        if !live_restore {
+        if std::mem::take(&mut state.powerless) || !live_restore {
             for id in state.ids(ContainerState::is_live) {
-                state.ask_to_end(&id);
+                state.ask_to_end(&id, EndedBy::Engine);
             }
         }
         state.up = true;
+        state.live_restore = live_restore;
+        state.started_at = state.wall(Instant::now());
+    }
+
+    /// The engine can be reached again, and was there all the time.
+    pub fn reconnect(&self) {
+        self.settled().up = true;
+    }
+
+    /// The engine is stopped in good order: its streams break first, then, without live-restore, all that runs is asked
+    /// to end.
+    pub fn shut_down(&self, live_restore: bool) {
+        self.go_away();
+        if !live_restore {
+            let mut state = self.settled();
+            for id in state.ids(ContainerState::is_live) {
+                state.ask_to_end(&id, EndedBy::Engine);
+            }
+        }
+    }
+
+    /// The machine loses power. [`FakeRuntime::come_back`] follows, and finds what ran to have ended with 255.
+    pub fn lose_power(&self) {
+        self.go_away();
+        let mut state = self.settled();
+        state.pending.clear();
+        state.powerless = true;
+        for id in state.ids(ContainerState::is_live) {
+            let container = state.containers.get_mut(&id).expect("just listed");
+            container.behaviour.on_term = Some(255);
+            container.ends_at = None;
+            container.frozen = None;
+        }
+    }
+
+    /// Whatever is on its way arrives within so long: the caller died or gave up.
+    pub fn hasten(&self, limit: Duration) {
+        let latest = Instant::now() + limit;
+        for pending in &mut self.lock().pending {
+            pending.due = pending.due.min(latest);
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Whether the engine answers.
+    pub fn is_up(&self) -> bool {
+        self.lock().up
+    }
+
+    /// Everything that there is or ever was, in the order of creation.
+    pub fn seen(&self) -> Vec<Seen> {
+        let state = self.settled();
+        let here = state.containers.values().map(|container| container.seen(false));
+        let mut all: Vec<Seen> = state.graves.iter().cloned().chain(here).collect();
+        all.sort_by(|a, b| a.id.cmp(&b.id));
+        all
     }
 
     /// A person removes a container, running or not.
     pub fn human_remove(&self, name: &str) {
-        self.human(name, State::forget);
+        self.human(name, |state, id| {
+            state.doom(id, EndedBy::Human);
+            state.forget(id);
+        });
     }
 
     /// A person starts a container; one that has run runs again.
     pub fn human_start(&self, name: &str) {
         self.human(name, |state, id| {
+            let starts = state.containers[id].starts;
             // What comes of it is the person's own concern.
             drop(state.run(id));
+            let container = state.containers.get_mut(id).expect("just found");
+            container.human_starts += container.starts - starts;
         });
     }
 
     /// A person stops a container.
     pub fn human_stop(&self, name: &str) {
-        self.human(name, State::ask_to_end);
+        self.human(name, |state, id| state.ask_to_end(id, EndedBy::Human));
     }
 
     /// A person freezes a container.
@@ -257,6 +381,7 @@ impl FakeRuntime {
         self.human(name, |state, id| {
             if let Some(container) = state.containers.get_mut(id) {
                 new.clone_into(&mut container.name);
+                container.touched = true;
             }
             state.tell(id, |_| RuntimeEvent::Unclear);
         });
@@ -264,7 +389,7 @@ impl FakeRuntime {
 
     /// The process of a container ends now.
     pub fn exit(&self, name: &str, code: i64) {
-        self.human(name, |state, id| state.end(id, code, None));
+        self.human(name, |state, id| state.end(id, code, None, EndedBy::Itself));
     }
 
     fn human(&self, name: &str, act: impl FnOnce(&mut State, &str)) {
@@ -430,8 +555,9 @@ impl State {
                 continue;
             }
             let ended = self.containers.values().find(|c| c.ends_at == Some(due));
-            let (id, code) = ended.map(|c| (c.id.clone(), c.behaviour.exit_code)).expect("the earliest is one of both");
-            self.end(&id, code, Some(due));
+            let ended = ended.map(|c| (c.id.clone(), c.behaviour.exit_code, c.doomed_by.unwrap_or(EndedBy::Itself)));
+            let (id, code, by) = ended.expect("the earliest is one of both");
+            self.end(&id, code, Some(due), by);
         }
         any
     }
@@ -456,7 +582,7 @@ impl State {
             Some(_) => return refused(ErrorKind::ImageMissing, "no such image"),
             None => return refused(ErrorKind::Invalid, "a container needs an image"),
         }
-        if let Some(mount) = request.mounts.iter().find(|mount| !mount.source.exists()) {
+        if let Some(mount) = request.mounts.iter().find(|mount| !(self.mount_exists)(&mount.source)) {
             let message = format!("bind source path does not exist: {}", mount.source.display());
             return refused(ErrorKind::Invalid, &message);
         }
@@ -475,6 +601,11 @@ impl State {
             ends_at: None,
             frozen: None,
             starts: 0,
+            human_starts: 0,
+            touched: false,
+            ended_by: None,
+            doomed_by: None,
+            failed_starts: 0,
             log: Vec::new(),
         };
         self.containers.insert(id.clone(), container);
@@ -506,13 +637,13 @@ impl State {
             return Err(failed(Operation::Start, Some(id), ErrorKind::NotFound, "no such container"));
         };
         let container = &self.containers[&found];
-        if container.starts > 0 {
+        if container.starts > container.human_starts {
             self.violations.push(format!("start of {}, which has run already", container.name));
         }
         let task = container.labels.get(label::TASK).zip(container.labels.get(label::INSTANCE));
         let twin = self.containers.values().find(|other| {
             let same = other.labels.get(label::TASK).zip(other.labels.get(label::INSTANCE)) == task && task.is_some();
-            same && other.id != found && other.state.is_live()
+            same && other.id != found && other.state.is_live() && other.human_starts == 0
         });
         if let Some(twin) = twin {
             self.violations.push(format!("start of {} while {} lives", container.name, twin.name));
@@ -528,7 +659,9 @@ impl State {
         if container.state.is_live() {
             return Ok(());
         }
-        if let Some((code, text)) = container.behaviour.start_error.clone() {
+        let fails = container.behaviour.start_failures.is_none_or(|times| container.failed_starts < times);
+        if let Some((code, text)) = container.behaviour.start_error.clone().filter(|_| fails) {
+            container.failed_starts += 1;
             container.exit_code = code;
             container.error.clone_from(&text);
             return Err(failed(Operation::Start, Some(id), ErrorKind::StartRefused, &text));
@@ -556,12 +689,17 @@ impl State {
         }
         if container.behaviour.on_term.is_none() && !grace.is_zero() {
             // Killed when its time is up.
-            container.behaviour.exit_code = 137;
-            container.ends_at = Some(Instant::now() + grace);
+            let killed = Instant::now() + grace;
+            // One that would end before ends by itself; one that is frozen or endless ends by nothing else.
+            if container.ends_at.is_none_or(|at| at > killed) {
+                container.behaviour.exit_code = 137;
+                container.doomed_by = Some(EndedBy::Us);
+                container.ends_at = Some(killed);
+            }
             container.frozen = None;
             return Ok(());
         }
-        self.ask_to_end(&found);
+        self.ask_to_end(&found, EndedBy::Us);
         Ok(())
     }
 
@@ -577,12 +715,18 @@ impl State {
         Ok(())
     }
 
-    fn ask_to_end(&mut self, id: &str) {
+    fn ask_to_end(&mut self, id: &str, by: EndedBy) {
         let code = self.containers.get(id).and_then(|c| c.behaviour.on_term).unwrap_or(137);
-        self.end(id, code, None);
+        self.end(id, code, None, by);
     }
 
-    fn end(&mut self, id: &str, code: i64, at: Option<Instant>) {
+    fn doom(&mut self, id: &str, by: EndedBy) {
+        let Some(container) = self.containers.get_mut(id) else { return };
+        container.doomed_by = Some(by);
+        container.touched |= by == EndedBy::Human;
+    }
+
+    fn end(&mut self, id: &str, code: i64, at: Option<Instant>, by: EndedBy) {
         let wall = self.wall(at.unwrap_or_else(Instant::now));
         let Some(container) = self.containers.get_mut(id) else { return };
         container.ends_at = None;
@@ -591,6 +735,9 @@ impl State {
             return;
         }
         container.state = ContainerState::Exited;
+        container.ended_by = Some(by);
+        container.touched |= by == EndedBy::Human;
+        container.doomed_by = None;
         container.exit_code = code;
         container.oom_killed = container.behaviour.oom;
         container.finished_at = Some(wall);
@@ -616,14 +763,17 @@ impl State {
     }
 
     fn forget(&mut self, id: &str) {
-        if self.containers.get(id).is_some_and(|c| c.state.is_live()) {
-            self.end(id, 137, None);
+        if let Some(container) = self.containers.get(id).filter(|c| c.state.is_live()) {
+            let by = container.doomed_by.unwrap_or(EndedBy::Us);
+            self.end(id, 137, None, by);
         }
         if let Some(container) = self.containers.get_mut(id) {
             container.state = ContainerState::Dead;
         }
         self.tell(id, RuntimeEvent::Removed);
-        self.containers.remove(id);
+        if let Some(container) = self.containers.remove(id) {
+            self.graves.push(container.seen(true));
+        }
     }
 
     fn tell(&mut self, id: &str, make: impl Fn(ObservedContainer) -> RuntimeEvent) {
@@ -657,6 +807,23 @@ impl State {
 }
 
 impl Container {
+    fn seen(&self, removed: bool) -> Seen {
+        Seen {
+            name: self.name.clone(),
+            id: self.id.clone(),
+            labels: self.labels.clone(),
+            state: self.state,
+            exit_code: self.exit_code,
+            started_at: self.started_at,
+            finished_at: self.finished_at,
+            starts: self.starts,
+            human_starts: self.human_starts,
+            touched: self.touched,
+            ended_by: self.ended_by,
+            removed,
+        }
+    }
+
     fn observed(&self, instance: &InstanceId) -> Option<ObservedContainer> {
         let get = |name: &str| self.labels.get(name).map(String::as_str);
         Some(ObservedContainer {
@@ -676,10 +843,13 @@ impl Runtime for FakeRuntime {
     }
 
     async fn probe(&self) -> Result<EngineInfo, RuntimeError> {
-        self.read(Operation::Probe, |_| EngineInfo {
+        self.read(Operation::Probe, |state| EngineInfo {
             name: "Fake".to_owned(),
             version: "1".to_owned(),
             api_version: "1.41".to_owned(),
+            time: Some(state.wall(Instant::now())),
+            started_at: Some(state.started_at),
+            live_restore: Some(state.live_restore),
         })
         .await
     }

@@ -3,6 +3,9 @@
 #![expect(unreachable_pub, reason = "a test binary has no outside")]
 
 pub mod engine;
+pub mod fake_clock;
 pub mod fake_files;
+pub mod fake_repository;
 pub mod fake_runtime;
 pub mod project;
+pub mod world;

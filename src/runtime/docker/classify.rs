@@ -61,8 +61,7 @@ fn status(operation: Operation, code: u16, message: &str) -> ErrorKind {
         (Operation::Create, 404) if says(&["no such image", "image not known"]) => ErrorKind::ImageMissing,
         // Otherwise something that the settings name: another container's network, a volume's driver.
         (Operation::Create, 404) => ErrorKind::Invalid,
-        // A working directory that is a file in the image is told as the engine's own failure.
-        (Operation::Create, 500) if says(&["is not a directory", "not a directory"]) => ErrorKind::Invalid,
+        (Operation::Create, 500) if says(CREATE_TEXTS) => ErrorKind::Invalid,
         (Operation::Image, 404) => ErrorKind::ImageMissing,
         (Operation::Start, 404) if no_container => ErrorKind::NotFound,
         // 400: command or mount; 404: its network.
@@ -78,9 +77,20 @@ fn status(operation: Operation, code: u16, message: &str) -> ErrorKind {
     }
 }
 
+/// What engines say with status 500 where the settings are at fault, so that another try gives the same.
+const CREATE_TEXTS: &[&str] = &[
+    // A working directory that is a file in the image.
+    "not a directory",
+    // Podman's.
+    "fill out specgen",
+    "invalid mount option",
+    "container-init binary not found",
+];
+
 /// What engines say with status 500 where a container of its own making cannot start.
 const START_TEXTS: &[&str] = &[
     "oci runtime",
+    "oci permission denied",
     "runc create failed",
     "crun: ",
     "failed to create shim",
@@ -191,6 +201,12 @@ mod tests {
         ErrorKind::Invalid
     )]
     #[case(Operation::Create, 500, "Cannot mkdir: /etc/passwd is not a directory", ErrorKind::Invalid)]
+    #[case(
+        Operation::Create,
+        500,
+        "fill out specgen: parse error on line 1, column 41: bare \" in non-quoted-field",
+        ErrorKind::Invalid
+    )]
     #[case(Operation::Create, 500, "no space left on device", ErrorKind::Engine)]
     #[case(Operation::Create, 503, "", ErrorKind::Engine)]
     #[case(Operation::Create, 429, "slow down", ErrorKind::Engine)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, InspectContainerOptions, ListContainersOptionsBuilder,
+    CreateContainerOptionsBuilder, InspectContainerOptions, InspectNetworkOptions, ListContainersOptionsBuilder,
     RemoveContainerOptionsBuilder, StartContainerOptions, StopContainerOptionsBuilder,
 };
 use bollard::{API_DEFAULT_VERSION, Docker};
@@ -65,6 +65,11 @@ impl DockerRuntime {
         Self { shared: Arc::new(Shared { endpoint, host, client: OnceCell::new(), cpus: OnceCell::new() }) }
     }
 
+    /// Where the engine is.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.shared.endpoint
+    }
+
     /// The client, its API version agreed on with the engine.
     async fn client(&self) -> Result<Docker, Failure> {
         let connect = || async {
@@ -99,6 +104,17 @@ impl DockerRuntime {
 
     async fn info(&self) -> Result<bollard::models::SystemInfo, Failure> {
         within(READ_LIMIT, async { self.client().await?.info().await.map_err(Failure::from) }).await
+    }
+
+    /// Since when the engine runs. Its API does not say so, but it makes its default bridge anew at each start that finds
+    /// nothing running. An engine without that bridge tells nothing.
+    async fn started_at(&self) -> Option<Timestamp> {
+        let network = self
+            .call(Operation::Probe, Some("bridge"), READ_LIMIT, |docker| async move {
+                docker.inspect_network("bridge", None::<InspectNetworkOptions>).await
+            })
+            .await;
+        network.ok()?.created?.parse().ok()
     }
 
     /// An engine refuses to be asked for more cores than it has. Where it does not say how many, it is asked as is.
@@ -170,17 +186,22 @@ impl Runtime for DockerRuntime {
     async fn probe(&self) -> Result<EngineInfo, RuntimeError> {
         let answer = self
             .call(Operation::Probe, Some(&self.shared.host), READ_LIMIT, |docker| async move {
-                let agreed = docker.client_version();
-                Ok((docker.version().await?, agreed))
+                Ok((docker.client_version(), docker.version().await?, docker.info().await?))
             })
             .await?;
-        let (version, agreed) = answer;
+        let (agreed, version, info) = answer;
         let components = version.components.unwrap_or_default();
         let podman = components.iter().any(|component| component.name.to_ascii_lowercase().contains("podman"));
+        let time = info.system_time.and_then(|time| time.parse().ok());
         Ok(EngineInfo {
             name: if podman { "Podman" } else { "Docker" }.to_owned(),
             version: version.version.unwrap_or_default(),
             api_version: format!("{}.{}", agreed.major_version, agreed.minor_version),
+            time,
+            // Both may be too early: a socket that systemd holds open, a bridge that was in use.
+            started_at: if podman { None } else { self.shared.endpoint.engine_started().max(self.started_at().await) },
+            // Podman's containers are no children of the service that answers.
+            live_restore: if podman { Some(true) } else { info.live_restore_enabled },
         })
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -75,6 +76,17 @@ impl Endpoint {
         ];
         let found = sockets.into_iter().flatten().find(|path| path.exists());
         Ok(Self::Unix(found.unwrap_or_else(|| PathBuf::from(DEFAULT_SOCKET))))
+    }
+
+    /// When the engine was started: it writes its socket and, beside it, its pid file anew. Neither is told by the API.
+    /// A socket that systemd holds open is older than the engine, so the answer may be too early, never too late.
+    pub(super) fn engine_started(&self) -> Option<Timestamp> {
+        let Self::Unix(socket) = self else { return None };
+        [socket.clone(), socket.with_extension("pid")]
+            .iter()
+            .filter_map(|path| std::fs::metadata(path).ok()?.modified().ok())
+            .filter_map(|at| Timestamp::try_from(at).ok())
+            .max()
     }
 
     fn parse(text: &str, tls: bool) -> Result<Self, RuntimeError> {

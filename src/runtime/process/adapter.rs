@@ -1,0 +1,581 @@
+//! The port, over folders and supervisors.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::process::{getegid, geteuid};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::process::Command;
+use tokio::sync::OnceCell;
+
+use super::confine::Confinement;
+use super::control::{Asked, ask};
+use super::facts::{Answer, Ask, Hello, Limits, Lost, Spec, SpecBind};
+use super::folder::{self, Folder, FolderError, Look, Phase, at, name};
+use super::hidden::{HIDDEN, mode};
+use super::settings::ProcessSettings;
+use super::{events, logs};
+use crate::clock::{Clock as _, SystemClock};
+use crate::observe::names::{attempt_of, label};
+use crate::observe::{ContainerDetail, ContainerState, InstanceId, ObservedContainer};
+use crate::runtime::{
+    CreateRequest, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions, Operation, Runtime, RuntimeError,
+    RuntimeEvent,
+};
+
+/// How long a supervisor may take to come up, and how long to start a command.
+const LIMIT: Duration = Duration::from_secs(90);
+/// How long after its grace a stop may take: the kernel has to end every process.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// How often a stop that was not answered is tried again; it may be repeated without harm.
+const STOP_TRIES: u32 = 5;
+/// Between two looks at what is being ended.
+const LOOK: Duration = Duration::from_millis(20);
+/// Version of what stands in the folders and goes over the sockets.
+const PROTOCOL: &str = "1.0";
+
+/// Attempts as plain processes of this machine. Cheap to clone; holds nothing that another one over the same folder
+/// would not find again.
+#[derive(Debug, Clone)]
+pub struct ProcessRuntime {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: ProcessSettings,
+    root: PathBuf,
+    clock: SystemClock,
+    confinement: OnceCell<Confinement>,
+}
+
+/// Runs what blocks on the file system off the async threads.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, FolderError> + Send + 'static,
+) -> Result<T, FolderError> {
+    let lost = |_| at("finish work on", Path::new("the attempts' folder"))(io::Error::other("it was cut short"));
+    tokio::task::spawn_blocking(work).await.map_err(lost).flatten()
+}
+
+pub(super) fn failed(
+    operation: Operation,
+    target: Option<&str>,
+    kind: ErrorKind,
+    message: impl Into<String>,
+) -> RuntimeError {
+    RuntimeError { operation, target: target.map(ToOwned::to_owned), kind, status: None, message: message.into() }
+}
+
+/// What a list says of a folder; `None` where it is not of this instance, or as good as not there.
+pub(super) fn observed(instance: &InstanceId, look: &Look) -> Option<ObservedContainer> {
+    let get = |name: &str| look.spec.labels.get(name).map(String::as_str);
+    let key = attempt_of(instance, get)?;
+    let state = match look.phase {
+        Phase::Husk => return None,
+        Phase::Created(_) => ContainerState::Created,
+        Phase::Running(_) => ContainerState::Running,
+        Phase::Ended(..) => ContainerState::Exited,
+    };
+    let plan = get(label::PLAN).unwrap_or_default().to_owned();
+    Some(ObservedContainer { id: look.spec.id.clone(), name: look.spec.name.clone(), key, plan, state })
+}
+
+fn detail(container: ObservedContainer, phase: Phase) -> ContainerDetail {
+    let mut detail = ContainerDetail {
+        container,
+        exit_code: 0,
+        error: String::new(),
+        oom_killed: false,
+        started_at: None,
+        finished_at: None,
+    };
+    match phase {
+        Phase::Husk | Phase::Created(None) => {}
+        Phase::Created(Some(refused)) => (detail.exit_code, detail.error) = (refused.code, refused.error),
+        Phase::Running(started) => detail.started_at = Some(started.at),
+        Phase::Ended(started, ended) => {
+            detail.started_at = Some(started.at);
+            detail.finished_at = ended.finished_at;
+            detail.exit_code = ended.code;
+            detail.oom_killed = ended.oom_killed;
+            detail.error = ended.lost.map(Lost::as_str).unwrap_or_default().to_owned();
+        }
+    }
+    detail
+}
+
+/// What stands in a path must be one part of it, and a name of ours does not begin with a dot.
+fn check(id: &str) -> Result<(), String> {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if id.starts_with(|c: char| c.is_ascii_alphanumeric()) && id.chars().all(good) && id.len() <= 200 {
+        return Ok(());
+    }
+    Err("this is no container's name or id".to_owned())
+}
+
+/// An id is sixteen digits and then the name.
+fn new_id(name: &str) -> String {
+    format!("{:016x}.{name}", fastrand::u64(..))
+}
+
+/// The name that an id or a name means.
+fn name_of(id: &str) -> &str {
+    match id.split_once('.') {
+        Some((digits, name)) if digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => name,
+        _ => id,
+    }
+}
+
+impl ProcessRuntime {
+    /// Makes the folder where it is missing, and clears what was left half-made in it.
+    pub fn new(settings: ProcessSettings) -> Result<Self, RuntimeError> {
+        let refused = |error: io::Error| {
+            let message = format!("cannot use {}: {error}", settings.dir.display());
+            failed(Operation::Connect, None, ErrorKind::Denied, message)
+        };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&settings.dir).map_err(refused)?;
+        let root = settings.dir.canonicalize().map_err(refused)?;
+        sweep(&root);
+        let shared = Shared { settings, root, clock: SystemClock::new(), confinement: OnceCell::new() };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// What holds a command here, found out by trying it in a child process, once. What held a single attempt stands in
+    /// its `started.json`.
+    pub async fn confinement(&self) -> Result<&Confinement, RuntimeError> {
+        let probe = || async {
+            let unknown =
+                |message: String| failed(Operation::Probe, None, ErrorKind::Engine, format!("cannot probe: {message}"));
+            let avoid =
+                serde_json::to_string(&self.shared.settings.avoid).map_err(|error| unknown(error.to_string()))?;
+            let output = self
+                .program(mode::PROBE)
+                .arg(avoid)
+                .stdin(Stdio::null())
+                .output()
+                .await
+                .map_err(|error| unknown(error.to_string()))?;
+            serde_json::from_slice(&output.stdout)
+                .map_err(|_| unknown(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())))
+        };
+        self.shared.confinement.get_or_try_init(probe).await
+    }
+
+    fn program(&self, mode: &str) -> Command {
+        let mut command = Command::new(&self.shared.settings.executable);
+        command.as_std_mut().env_clear().arg0("orchestrate");
+        command.args([HIDDEN, mode]);
+        command
+    }
+
+    /// Looks at the attempt that an id or a name means; `None` where there is none, or as good as none.
+    async fn look(&self, operation: Operation, id: &str) -> Result<Option<(Folder, Look)>, RuntimeError> {
+        check(id).map_err(|message| failed(operation, Some(id), ErrorKind::Invalid, message))?;
+        let folder = Folder::at(self.shared.root.join(name_of(id)));
+        let looked = folder.clone();
+        let look = blocking(move || looked.look())
+            .await
+            .map_err(|error| failed(operation, Some(id), ErrorKind::Engine, error.to_string()))?;
+        Ok(look.filter(|look| look.spec.id == id || look.spec.name == id).map(|look| (folder, look)))
+    }
+
+    async fn known(&self, operation: Operation, id: &str) -> Result<(Folder, Look), RuntimeError> {
+        let found = self.look(operation, id).await?.filter(|(_, look)| look.phase != Phase::Husk);
+        found.ok_or_else(|| {
+            failed(operation, Some(id), ErrorKind::NotFound, format!("no attempt of that name in {}", self.host()))
+        })
+    }
+
+    async fn spec(&self, request: &CreateRequest) -> Result<Spec, RuntimeError> {
+        let refuse = |kind, message: String| failed(Operation::Create, Some(&request.name), kind, message);
+        let invalid = |message: String| refuse(ErrorKind::Invalid, message);
+        check(&request.name).map_err(invalid)?;
+        let command = request.command.clone().filter(|command| !command.is_empty());
+        let command = command.ok_or_else(|| {
+            invalid("the process runtime has no images, so a task needs a `command` of its own".to_owned())
+        })?;
+        if command.iter().any(|word| word.contains('\0')) || request.env.values().any(|value| value.contains('\0')) {
+            return Err(invalid("a command or a variable holds a NUL byte".to_owned()));
+        }
+        let confinement = self.confinement().await?;
+        if !confinement.confines_writes() && !self.shared.settings.allow_unconfined {
+            let message = format!(
+                "nothing here can keep a command from writing outside its worktree ({confinement}); use an engine, or \
+                 allow it with `--allow-unconfined`"
+            );
+            return Err(refuse(ErrorKind::Unsupported, message));
+        }
+        let no_network = match request.network.as_str() {
+            "bridge" => false,
+            "none" if confinement.network => true,
+            "none" => {
+                let message = format!("`network: none` cannot be had here ({confinement})");
+                return Err(refuse(ErrorKind::Unsupported, message));
+            }
+            other => {
+                let message =
+                    format!("the process runtime has no network {other}: `bridge` is this machine's, or `none`");
+                return Err(refuse(ErrorKind::Unsupported, message));
+            }
+        };
+        let bind = |bind: &crate::runtime::Bind| {
+            let target = PathBuf::from(&bind.target);
+            fs::metadata(&bind.source)
+                .map_err(|error| invalid(format!("mount source {}: {error}", bind.source.display())))?;
+            if !target.is_absolute() || bind.source.to_str().is_none() {
+                return Err(invalid(format!(
+                    "mount {} at {}: not an absolute UTF-8 path",
+                    bind.source.display(),
+                    bind.target
+                )));
+            }
+            Ok(SpecBind { source: bind.source.clone(), target, read_only: bind.read_only })
+        };
+        let binds = request.mounts.iter().map(bind).collect::<Result<_, _>>()?;
+        let user = request.user.as_deref().map(|text| user(text).map_err(invalid)).transpose()?.flatten();
+        let resources = &request.resources;
+        let settings = &self.shared.settings;
+        let mut hidden = settings.hidden.clone();
+        // The sockets of the other attempts' supervisors among it.
+        hidden.push(self.shared.root.clone());
+        Ok(Spec {
+            id: new_id(&request.name),
+            name: request.name.clone(),
+            key: request.key.clone(),
+            labels: request.labels.clone(),
+            made_at: self.shared.clock.now().wall,
+            command,
+            workdir: request.workdir.clone().into(),
+            binds,
+            user,
+            no_network,
+            limits: Limits {
+                cpus: resources.cpus,
+                memory: resources.memory,
+                pids: resources.pids,
+                shm: resources.shm,
+                file_size: settings.file_size,
+            },
+            hidden,
+            avoid: settings.avoid,
+            mounts: confinement.mounts,
+        })
+    }
+
+    /// Brings the supervisor of a folder up and gives it the environment.
+    async fn bring_up(&self, made: Made, request: &CreateRequest) -> io::Result<()> {
+        let (ours, theirs) = StdUnixStream::pair()?;
+        let mut child = self
+            .program(mode::RUN)
+            .arg(&request.name)
+            .current_dir(&made.folder)
+            .stdin(OwnedFd::from(theirs))
+            .stdout(made.lock)
+            .stderr(made.errors)
+            .spawn()?;
+        ours.set_nonblocking(true)?;
+        let mut stream = UnixStream::from_std(ours)?;
+        let mut env = self.shared.settings.env.clone();
+        env.extend(request.env.clone());
+        let mut hello = serde_json::to_vec(&Hello { env })?;
+        hello.push(b'\n');
+        let greet = async {
+            stream.write_all(&hello).await?;
+            let mut answer = String::new();
+            BufReader::new(&mut stream).read_line(&mut answer).await?;
+            if answer == "ready\n" { Ok(()) } else { Err(io::Error::from(io::ErrorKind::UnexpectedEof)) }
+        };
+        match tokio::time::timeout(LIMIT, greet).await {
+            Ok(Ok(())) => Ok(()),
+            other => {
+                child.kill().await.ok();
+                let words = fs::read_to_string(made.folder.join(name::ERRORS)).unwrap_or_default();
+                let why = match other {
+                    Ok(Err(error)) => error.to_string(),
+                    _ => format!("no answer within {} s", LIMIT.as_secs()),
+                };
+                Err(io::Error::other(format!("its supervisor did not come up: {why} {}", words.trim())))
+            }
+        }
+    }
+
+    async fn open_logs(&self, id: &str) -> Result<Folder, RuntimeError> {
+        self.known(Operation::Logs, id).await.map(|(folder, _)| folder)
+    }
+}
+
+/// `None` where it is who we are anyway.
+fn user(text: &str) -> Result<Option<(u32, u32)>, String> {
+    let numbers = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+    let Some((uid, gid)) = numbers else {
+        return Err(format!("unable to find user {text}: the process runtime knows users by number, `uid:gid`"));
+    };
+    let own = (geteuid().as_raw(), getegid().as_raw());
+    if (uid, gid) == own {
+        return Ok(None);
+    }
+    if own.0 != 0 {
+        return Err(format!("only root can run a process as {uid}:{gid}, and this is user {}:{}", own.0, own.1));
+    }
+    Ok(Some((uid, gid)))
+}
+
+/// A folder that has its name, and what its supervisor is to hold.
+struct Made {
+    folder: PathBuf,
+    lock: File,
+    errors: File,
+}
+
+/// Makes an attempt's folder, whole before it has its name. `None` where the name is taken.
+fn make(root: &Path, spec: &Spec) -> Result<Option<Made>, FolderError> {
+    let folder = root.join(&spec.name);
+    if let Some(look) = Folder::at(folder.clone()).look()? {
+        if look.phase != Phase::Husk {
+            return Ok(None);
+        }
+        clear(root, &folder)?;
+    }
+    let temp = root.join(format!(".new-{:016x}", fastrand::u64(..)));
+    folder::private_dir(&temp).map_err(at("make", &temp))?;
+    let filled = fill(root, &temp, &folder, spec);
+    if !matches!(filled, Ok(Some(_))) {
+        fs::remove_dir_all(&temp).ok();
+    }
+    filled
+}
+
+fn fill(root: &Path, temp: &Path, folder: &Path, spec: &Spec) -> Result<Option<Made>, FolderError> {
+    let new = |file: &str| {
+        let path = temp.join(file);
+        folder::private(&path).map_err(at("make", &path))
+    };
+    let lock = new(name::LOCK)?;
+    lock.try_lock().map_err(|error| at("lock", temp)(error.into()))?;
+    let errors = new(name::ERRORS)?;
+    folder::write(temp, name::SPEC, spec)?;
+    match renameat_with(CWD, temp, CWD, folder, RenameFlags::NOREPLACE) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::EXIST | rustix::io::Errno::NOTEMPTY) => return Ok(None),
+        // Not every file system knows the flag; a plain rename replaces no folder that holds anything, and ours all do.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => match fs::rename(temp, folder) {
+            Ok(()) => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(at("rename to", folder)(error)),
+        },
+        Err(error) => return Err(at("rename to", folder)(error.into())),
+    }
+    folder::sync(root)?;
+    Ok(Some(Made { folder: folder.to_owned(), lock, errors }))
+}
+
+/// Takes a folder's name away first, so that nobody sees it half-removed. One that is gone is fine.
+fn clear(root: &Path, folder: &Path) -> Result<(), FolderError> {
+    let old = root.join(format!(".old-{:016x}", fastrand::u64(..)));
+    match fs::rename(folder, &old) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(at("rename", folder)(error)),
+    }
+    folder::sync(root)?;
+    fs::remove_dir_all(&old).map_err(at("remove", &old))
+}
+
+/// Removes what a crash left half-made or half-removed. Whoever is making one holds its lock.
+fn sweep(root: &Path) {
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        let text = entry.file_name();
+        let text = text.to_string_lossy();
+        let left = text.starts_with(".old-")
+            || text.starts_with(".new-")
+                && File::open(entry.path().join(name::LOCK)).is_ok_and(|lock| lock.try_lock_shared().is_ok());
+        if left {
+            fs::remove_dir_all(entry.path()).ok();
+        }
+    }
+}
+
+#[async_trait]
+impl Runtime for ProcessRuntime {
+    fn host(&self) -> &'static str {
+        "process"
+    }
+
+    async fn probe(&self) -> Result<EngineInfo, RuntimeError> {
+        self.confinement().await?;
+        Ok(EngineInfo {
+            name: "process".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            api_version: PROTOCOL.to_owned(),
+            // There is no engine that could be away: a supervisor needs none of us.
+            time: None,
+            started_at: None,
+            live_restore: Some(true),
+        })
+    }
+
+    async fn list(&self, instance: &InstanceId) -> Result<Vec<ObservedContainer>, RuntimeError> {
+        let (root, instance) = (self.shared.root.clone(), instance.clone());
+        let list = move || {
+            let looks =
+                Folder::names(&root)?.into_iter().filter_map(|name| Folder::at(root.join(name)).look().transpose());
+            looks.filter_map(|look| look.map(|look| observed(&instance, &look)).transpose()).collect()
+        };
+        blocking(list).await.map_err(|error| failed(Operation::List, None, ErrorKind::Engine, error.to_string()))
+    }
+
+    async fn inspect(&self, instance: &InstanceId, id: &str) -> Result<Option<ContainerDetail>, RuntimeError> {
+        let Some((_, look)) = self.look(Operation::Inspect, id).await? else { return Ok(None) };
+        if look.phase == Phase::Husk {
+            return Ok(None);
+        }
+        let container = observed(instance, &look).ok_or_else(|| {
+            let message = "its labels are not those of this repository's containers";
+            failed(Operation::Inspect, Some(id), ErrorKind::NotOurs, message)
+        })?;
+        Ok(Some(detail(container, look.phase)))
+    }
+
+    /// There are no images: any reference is there, and is run as whoever we are.
+    async fn image(&self, _: &str) -> Result<Option<ImageInfo>, RuntimeError> {
+        let user = format!("{}:{}", geteuid().as_raw(), getegid().as_raw());
+        Ok(Some(ImageInfo { id: "none".to_owned(), user }))
+    }
+
+    async fn create(&self, request: &CreateRequest) -> Result<String, RuntimeError> {
+        let spec = self.spec(request).await?;
+        let failed = |kind, message: String| failed(Operation::Create, Some(&request.name), kind, message);
+        let (id, root) = (spec.id.clone(), self.shared.root.clone());
+        let made =
+            blocking(move || make(&root, &spec)).await.map_err(|error| failed(ErrorKind::Engine, error.to_string()))?;
+        let made = made.ok_or_else(|| failed(ErrorKind::NameTaken, "the name is taken".to_owned()))?;
+        // Where it does not come up, the folder is left without a supervisor: as if it had never been made.
+        self.bring_up(made, request).await.map_err(|error| failed(ErrorKind::Engine, error.to_string()))?;
+        Ok(id)
+    }
+
+    async fn start(&self, id: &str) -> Result<(), RuntimeError> {
+        let (folder, look) = self.known(Operation::Start, id).await?;
+        let failed = |kind, message: &str| failed(Operation::Start, Some(id), kind, message);
+        let has_run = || failed(ErrorKind::Conflict, "it has run; an attempt is started only once");
+        match look.phase {
+            Phase::Running(_) => return Ok(()),
+            Phase::Ended(..) => return Err(has_run()),
+            Phase::Husk | Phase::Created(_) => {}
+        }
+        match ask(&folder.path, &Ask::Start, LIMIT).await {
+            Asked::Answered(Answer::Done | Answer::Runs) => Ok(()),
+            Asked::Answered(Answer::HasRun) => Err(has_run()),
+            Asked::Answered(Answer::Refused(refused)) => Err(failed(ErrorKind::StartRefused, &refused.error)),
+            Asked::Answered(Answer::Failed { message }) => Err(failed(ErrorKind::Engine, &message)),
+            Asked::Unknown(message) => Err(failed(ErrorKind::Unknown, &message)),
+            // It has ended since, or was killed.
+            Asked::NobodyThere => match self.known(Operation::Start, id).await?.1.phase {
+                Phase::Running(_) => Ok(()),
+                Phase::Ended(..) => Err(has_run()),
+                Phase::Husk | Phase::Created(_) => Err(failed(ErrorKind::Engine, "its supervisor does not listen")),
+            },
+        }
+    }
+
+    async fn stop(&self, id: &str, grace: Duration) -> Result<(), RuntimeError> {
+        let failed = |kind, message: &str| failed(Operation::Stop, Some(id), kind, message);
+        let question = Ask::Stop { grace_ms: u64::try_from(grace.as_millis()).unwrap_or(u64::MAX) };
+        let mut broken = 0;
+        loop {
+            let (folder, look) = self.known(Operation::Stop, id).await?;
+            match look.phase {
+                Phase::Husk | Phase::Created(_) | Phase::Ended(..) => return Ok(()),
+                Phase::Running(_) if look.dying => tokio::time::sleep(LOOK).await,
+                Phase::Running(_) => match ask(&folder.path, &question, grace.saturating_add(STOP_LIMIT)).await {
+                    Asked::Answered(Answer::Failed { message }) => return Err(failed(ErrorKind::Engine, &message)),
+                    Asked::Answered(_) => return Ok(()),
+                    Asked::Unknown(message) if broken == STOP_TRIES => {
+                        return Err(failed(ErrorKind::Unknown, &message));
+                    }
+                    // It is about to end, or was killed as we spoke: the next look tells.
+                    Asked::Unknown(_) | Asked::NobodyThere => {
+                        broken += 1;
+                        tokio::time::sleep(LOOK).await;
+                    }
+                },
+            }
+        }
+    }
+
+    async fn remove(&self, id: &str) -> Result<(), RuntimeError> {
+        let failed = |kind, message: &str| failed(Operation::Remove, Some(id), kind, message);
+        let (folder, look) = self.known(Operation::Remove, id).await?;
+        let runs = || failed(ErrorKind::Conflict, "it runs; stop it first");
+        match look.phase {
+            Phase::Running(_) => return Err(runs()),
+            Phase::Husk | Phase::Ended(..) => {}
+            Phase::Created(_) => match ask(&folder.path, &Ask::Dismiss, LIMIT).await {
+                Asked::Answered(Answer::Done) => {}
+                Asked::Answered(_) => return Err(runs()),
+                Asked::NobodyThere | Asked::Unknown(_) => {
+                    return Err(failed(ErrorKind::Unknown, "its supervisor did not answer"));
+                }
+            },
+        }
+        let root = self.shared.root.clone();
+        blocking(move || clear(&root, &folder.path))
+            .await
+            .map_err(|error| failed(ErrorKind::Engine, &error.to_string()))
+    }
+
+    fn logs(&self, id: &str, options: LogOptions) -> BoxStream<'static, Result<LogChunk, RuntimeError>> {
+        let (runtime, id) = (self.clone(), id.to_owned());
+        let target = id.clone();
+        stream::once(async move { runtime.open_logs(&id).await })
+            .map_ok(move |folder| {
+                let target = target.clone();
+                logs::open(folder, options)
+                    .map_err(move |error| failed(Operation::Logs, Some(&target), ErrorKind::Engine, error.to_string()))
+            })
+            .try_flatten()
+            .boxed()
+    }
+
+    fn events(&self, instance: &InstanceId) -> BoxStream<'static, Result<RuntimeEvent, RuntimeError>> {
+        events::open(self.shared.root.clone(), instance.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_reach_a_path() {
+        for good in ["orch-i-api.v2_x-1", "0123abc"] {
+            assert!(check(good).is_ok(), "{good}");
+        }
+        for bad in ["", "-x", "../x", "a/b", ".new-1", "a b", "ä"] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_id_leads_to_its_name() {
+        for name in ["orch-i-a-1", "orch-i-a.b-1", "a.b"] {
+            assert_eq!(name_of(&new_id(name)), name);
+            assert_eq!(name_of(name), name);
+        }
+    }
+}
