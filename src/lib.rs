@@ -35,6 +35,7 @@ pub mod clock;
 pub mod controller;
 pub mod error;
 pub mod git;
+pub mod http;
 pub mod observe;
 pub mod plan;
 pub mod record;

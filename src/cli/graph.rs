@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use super::app::Outcome;
 use super::world::Context;
 use crate::error::ExitCode;
-use crate::report::graph;
+use crate::report::{graph, svg};
 
 /// Show the dependencies as a graph
 ///
@@ -14,7 +14,7 @@ use crate::report::graph;
 #[command(after_help = "Examples:\n  \
                   orchestrate graph\n  \
                   orchestrate graph -o mermaid > plan.mmd\n  \
-                  orchestrate graph -o dot | dot -Tsvg > plan.svg")]
+                  orchestrate graph -o svg > plan.svg")]
 pub(super) struct Graph {
     /// How to show it
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
@@ -30,6 +30,8 @@ enum GraphFormat {
     Mermaid,
     /// For Graphviz
     Dot,
+    /// A picture, as on the page of `run --listen`
+    Svg,
 }
 
 impl Graph {
@@ -40,6 +42,7 @@ impl Graph {
             GraphFormat::Text => graph::text(&view),
             GraphFormat::Mermaid => graph::mermaid(&view),
             GraphFormat::Dot => graph::dot(&view),
+            GraphFormat::Svg => svg::document(&view) + "\n",
         };
         context.output.data(&text)?;
         Ok(ExitCode::Done)

@@ -19,6 +19,7 @@ mod shell;
 mod signals;
 mod status;
 mod validate;
+mod watch;
 mod world;
 
 pub use app::main;

@@ -7,10 +7,11 @@ use clap::Args;
 use super::app::Outcome;
 use super::args::TableFormat;
 use super::status;
+use super::watch::MetricsFile;
 use super::world::{Context, block_on};
 use crate::controller;
 use crate::error::ExitCode;
-use crate::report::View;
+use crate::report::{Both, View};
 
 /// Make one pass: take in what ended, launch what is ready, and show the table
 ///
@@ -40,15 +41,28 @@ pub(super) struct Once {
     /// Run at most so many tasks at once, whatever the plan file says
     #[arg(long, value_name = "N", env = "ORCHESTRATE_MAX_CONCURRENT", hide_env_values = true)]
     max_concurrent: Option<NonZeroU32>,
+
+    #[command(flatten)]
+    metrics: MetricsFile,
 }
 
 impl Once {
     pub(super) fn run(&self, context: &Context) -> Outcome {
-        let world = context.world()?;
+        let mut world = context.world()?;
+        let metrics = self.metrics.meter(context, &mut world);
         let mut reconciler = context.open(&world, self.max_concurrent)?;
         let mut progress = context.output.progress(std::sync::Arc::clone(&world.clock), &world.folder);
-        let snapshot = block_on(controller::once(&mut reconciler, progress.reporter()))?;
+        let snapshot = if let Some(mut metrics) = metrics.clone() {
+            reconciler.set_witness(std::sync::Arc::clone(&metrics) as _);
+            let mut both = Both(progress.reporter(), &mut metrics);
+            block_on(controller::once(&mut reconciler, &mut both))?
+        } else {
+            block_on(controller::once(&mut reconciler, progress.reporter()))?
+        };
         progress.finish();
+        if let Some(metrics) = &metrics {
+            self.metrics.write(context, &*world.files, metrics);
+        }
         let snapshot = snapshot.map_err(|error| context.fail(&world, error))?;
         let view = View::of(&snapshot, &world.folder);
         status::show(context, &view, &view.tasks.iter().collect::<Vec<_>>(), self.output)?;

@@ -13,10 +13,11 @@ use super::args::TableFormat;
 use super::output::Progress;
 use super::signals::{self, Caught, Signals};
 use super::status;
+use super::watch::{Watch, Watchers};
 use super::world::{Context, World, block_on};
 use crate::controller::{self, Reconciler, RunEnd, RunError, RunOptions, Snapshot, Wakeups};
 use crate::error::{ExitCode, Kind, Report};
-use crate::report::View;
+use crate::report::{Both, View};
 use crate::spec;
 
 /// Keep reconciling until told to stop, or until nothing can move any more
@@ -28,6 +29,7 @@ use crate::spec;
 #[command(after_help = "Examples:\n  \
                   orchestrate run --until-done                  work off the plan, then show the review\n  \
                   orchestrate run --until-done --timeout 2h     and give up waiting after two hours\n  \
+                  orchestrate run --listen 127.0.0.1:9464       with a page, metrics and health\n  \
                   orchestrate run --log-format json 2> run.log  as a service")]
 pub(super) struct Run {
     /// End when nothing can move any more: 0 where all tasks are completed, else 1; suspended with work left: 6
@@ -62,6 +64,9 @@ pub(super) struct Run {
         default_value = "table"
     )]
     output: TableFormat,
+
+    #[command(flatten)]
+    watch: Watch,
 }
 
 fn duration(text: &str) -> Result<Duration, &'static str> {
@@ -70,12 +75,16 @@ fn duration(text: &str) -> Result<Duration, &'static str> {
 
 impl Run {
     pub(super) fn run(&self, context: &Context) -> Outcome {
-        let world = context.world()?;
+        let mut world = context.world()?;
+        let watchers = self.watch.watchers(context, &mut world);
         let reconciler = context.open(&world, self.max_concurrent)?;
         let mut progress = context.output.progress(Arc::clone(&world.clock), &world.folder);
         let caught = Caught::default();
-        let ended = block_on(self.reconcile(&world, reconciler, &mut progress, &caught))?;
+        let ended = block_on(self.reconcile(context, &world, watchers.as_ref(), reconciler, &mut progress, &caught))?;
         progress.finish();
+        if let Some(watchers) = &watchers {
+            watchers.write(context, &*world.files);
+        }
         let (end, snapshot) = ended?.map_err(|error| context.fail(&world, error))?;
         let view = View::of(&snapshot, &world.folder);
         status::show(context, &view, &view.tasks.iter().collect::<Vec<_>>(), self.output)?;
@@ -88,7 +97,9 @@ impl Run {
 
     async fn reconcile(
         &self,
+        context: &Context,
         world: &World,
+        watchers: Option<&Watchers>,
         reconciler: Reconciler,
         progress: &mut Progress,
         caught: &Caught,
@@ -106,7 +117,16 @@ impl Run {
             resync: self.resync,
             stall_timeout: self.stall_timeout,
         };
-        Ok(controller::run(reconciler, options, wakeups, progress.reporter()).await)
+        let Some(watchers) = watchers else {
+            return Ok(controller::run(reconciler, options, wakeups, progress.reporter()).await);
+        };
+        let _server = self.watch.serve(context, world, watchers, &reconciler)?;
+        if let Some((path, metrics)) = watchers.file() {
+            background.spawn(Watchers::keep_writing(Arc::clone(&world.files), path, metrics));
+        }
+        let mut board = Arc::clone(&watchers.board);
+        let mut both = Both(progress.reporter(), &mut board);
+        Ok(controller::run(reconciler, options, wakeups, &mut both).await)
     }
 
     fn outcome(&self, context: &Context, end: RunEnd, caught: &Caught) -> Outcome {

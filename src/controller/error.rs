@@ -50,3 +50,66 @@ impl RunError {
         }
     }
 }
+
+/// What kind of thing did not work: one closed set, for metric labels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Trouble {
+    /// The lock.
+    Lock,
+    /// The journal.
+    Journal,
+    /// The plan file cannot be read or written.
+    PlanFile,
+    /// The plan file is not accepted.
+    InvalidPlan,
+    /// The runtime does not answer.
+    Runtime,
+    /// The repository.
+    Repository,
+    /// The state dir.
+    StateDir,
+    /// A step for one task failed in a way that passes.
+    Step,
+}
+
+impl Trouble {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Lock,
+        Self::Journal,
+        Self::PlanFile,
+        Self::InvalidPlan,
+        Self::Runtime,
+        Self::Repository,
+        Self::StateDir,
+        Self::Step,
+    ];
+
+    /// The word in labels.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Journal => "journal",
+            Self::PlanFile => "plan_file",
+            Self::InvalidPlan => "invalid_plan",
+            Self::Runtime => "runtime",
+            Self::Repository => "repository",
+            Self::StateDir => "state_dir",
+            Self::Step => "step",
+        }
+    }
+}
+
+impl From<&RunError> for Trouble {
+    fn from(error: &RunError) -> Self {
+        match error {
+            RunError::Lock(_) => Self::Lock,
+            RunError::Journal(_) => Self::Journal,
+            RunError::PlanFile(_) => Self::PlanFile,
+            RunError::Invalid { .. } => Self::InvalidPlan,
+            RunError::Runtime(_) => Self::Runtime,
+            RunError::Git(_) => Self::Repository,
+            RunError::File(_) => Self::StateDir,
+        }
+    }
+}

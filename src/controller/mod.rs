@@ -9,9 +9,9 @@ mod run;
 mod snapshot;
 mod survey;
 
-pub use error::RunError;
+pub use error::{RunError, Trouble};
 pub use once::once;
 pub use reconciler::{OpenOptions, Reconciler};
 pub use run::{RunEnd, RunOptions, Wakeups, run};
-pub use snapshot::{Level, Reporter, Snapshot};
+pub use snapshot::{Beat, Level, Reporter, Snapshot};
 pub use survey::{UNSERVED, survey};

@@ -3,9 +3,9 @@
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
-use super::error::RunError;
+use super::error::{RunError, Trouble};
 use super::reconciler::Reconciler;
-use super::snapshot::{Reporter, Snapshot};
+use super::snapshot::{Beat, Reporter, Snapshot};
 use crate::record::PARTIAL_PATIENCE;
 
 /// How often in one pass acting may give more to do; a chain of tasks ends far sooner.
@@ -13,6 +13,14 @@ const ROUNDS: usize = 1_000;
 
 /// Makes one pass over one observation. Planning again straight after gives nothing to do.
 pub async fn once(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> Result<Snapshot, RunError> {
+    let began = tokio::time::Instant::now();
+    let made = pass(reconciler, reporter).await;
+    let trouble = made.as_ref().err().map(Trouble::from);
+    reporter.beat(&Beat { at: reconciler.now(), took: began.elapsed(), trouble });
+    made
+}
+
+async fn pass(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> Result<Snapshot, RunError> {
     reconciler.sweep()?;
     reconciler.refresh(PARTIAL_PATIENCE).await?;
     reconciler.require_desired()?;
@@ -37,6 +45,9 @@ pub async fn once(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> R
         let mut running: FuturesUnordered<_> = jobs.into_iter().map(|job| executor.perform(job)).collect();
         let mut relist = false;
         while let Some(outcome) = running.next().await {
+            if outcome.failure.is_some() {
+                reporter.trouble(Trouble::Step);
+            }
             relist |= reconciler.finish(outcome)?;
         }
         drop(running);

@@ -15,7 +15,7 @@ use crate::clock::{Moment, Now};
 use crate::git::GitError;
 use crate::observe::{Applied, AttemptKey, InstanceId, ObservedContainer, Observer};
 use crate::plan::{BackOff, Inputs, Memory, Plan, PlannedAction, plan};
-use crate::record::{Entry, Holder, Journal, PlanFile, PlanFileError, Publication, State, StateLock};
+use crate::record::{Entry, Holder, Journal, PlanFile, PlanFileError, Publication, State, StateLock, Witness};
 use crate::runtime::{RuntimeError, RuntimeEvent};
 use crate::spec::{ReadOptions, Refused, TaskId, TaskSet};
 use crate::status::{Published, TaskStatus};
@@ -466,8 +466,9 @@ impl Reconciler {
     /// Everything for those who only read.
     pub(super) fn snapshot(&self, tasks: Arc<TaskSet>, plan: Plan, now: Now) -> Snapshot {
         let mut warnings = self.warnings.clone();
-        if let Some(fault) = self.desired.as_ref().and_then(|desired| desired.fault.as_ref()) {
-            warnings.insert(0, format!("{}; nothing new is launched", crate::act::one_line(fault)));
+        let fault = self.fault();
+        if let Some(fault) = &fault {
+            warnings.insert(0, format!("{fault}; nothing new is launched"));
         }
         Snapshot {
             tasks,
@@ -476,7 +477,18 @@ impl Reconciler {
             plan,
             now,
             warnings,
+            fault,
         }
+    }
+
+    /// Why the newest content of the plan file is not accepted.
+    pub(super) fn fault(&self) -> Option<String> {
+        self.desired.as_ref()?.fault.as_ref().map(|fault| crate::act::one_line(fault))
+    }
+
+    /// Tells somebody of every fact that becomes durable from now on.
+    pub fn set_witness(&self, witness: Arc<dyn Witness>) {
+        self.context.journal().set_witness(witness);
     }
 }
 

@@ -12,10 +12,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::error::RunError;
+use super::error::{RunError, Trouble};
 use super::once::publish;
 use super::reconciler::{PublishResult, Publishing, Reconciler};
-use super::snapshot::{Level, Reporter, Snapshot};
+use super::snapshot::{Beat, Level, Reporter, Snapshot};
 use crate::act::{Outcome, one_line};
 use crate::observe::ObservedContainer;
 use crate::plan::Plan;
@@ -112,10 +112,21 @@ struct Loop<'a> {
     publishing: bool,
     jobs: usize,
     statuses: Vec<TaskStatus>,
+    told: Option<Told>,
     unpublished: bool,
     reconnects: u32,
     /// The runtime was looked at, or was found away: before that there is nothing to tell.
     looked: bool,
+}
+
+/// What a snapshot shows beside the statuses.
+#[derive(Debug, PartialEq)]
+struct Told {
+    /// By its address: whoever edits the file makes a new one.
+    tasks: usize,
+    orphans: Vec<ObservedContainer>,
+    unavailable: Option<String>,
+    fault: Option<String>,
 }
 
 /// When something is due; `None`: not.
@@ -167,6 +178,7 @@ pub async fn run(
         publishing: false,
         jobs: 0,
         statuses: Vec::new(),
+        told: None,
         unpublished: true,
         reconnects: 0,
         looked: false,
@@ -181,7 +193,11 @@ impl Loop<'_> {
         self.reconciler.require_desired()?;
         self.reconciler.require_commit().await?;
         loop {
-            let wake = match self.pass().await {
+            let began = Instant::now();
+            let pass = self.pass().await;
+            let trouble = pass.as_ref().err().map(Trouble::from);
+            self.reporter.beat(&Beat { at: self.reconciler.now(), took: began.elapsed(), trouble });
+            let wake = match pass {
                 Ok(Pass::Wait(wake)) => wake,
                 Ok(Pass::End(end)) => return self.end(end).await,
                 Err(error) => {
@@ -214,10 +230,13 @@ impl Loop<'_> {
         self.begin(&plan, &tasks);
         // With jobs begun, slots and statuses are others.
         let Some((tasks, plan)) = self.reconciler.decide(&now) else { return Ok(Pass::Wait(None)) };
-        if self.looked && self.statuses != plan.tasks {
+        let moved = self.statuses != plan.tasks;
+        if self.looked && moved {
             self.statuses.clone_from(&plan.tasks);
             self.unpublished = true;
             self.checked = false;
+        }
+        if self.looked && (self.is_news(&tasks, &plan) || moved) {
             let snapshot = self.reconciler.snapshot(Arc::clone(&tasks), plan.clone(), now);
             self.reporter.pass(&snapshot);
         }
@@ -231,6 +250,23 @@ impl Loop<'_> {
             Some(end) => Pass::End(end),
             None => Pass::Wait(plan.wake),
         })
+    }
+
+    /// Whether something that is shown beside the statuses is another than was told last.
+    fn is_news(&mut self, tasks: &Arc<TaskSet>, plan: &Plan) -> bool {
+        let told = Told {
+            tasks: Arc::as_ptr(tasks).addr(),
+            orphans: plan.orphans.clone(),
+            unavailable: self.reconciler.unavailable().map(str::to_owned),
+            fault: self.reconciler.fault(),
+        };
+        let before = self.told.as_ref().and_then(|told| told.fault.as_ref());
+        if told.fault.is_some() && told.fault.as_ref() != before {
+            self.reporter.trouble(Trouble::InvalidPlan);
+        }
+        let is_news = self.told.as_ref() != Some(&told);
+        self.told = Some(told);
+        is_news
     }
 
     fn begin(&mut self, plan: &Plan, tasks: &Arc<TaskSet>) {
@@ -342,6 +378,9 @@ impl Loop<'_> {
         match work {
             Ok(Work::Done(outcome)) => {
                 self.jobs -= 1;
+                if outcome.failure.is_some() {
+                    self.reporter.trouble(Trouble::Step);
+                }
                 if self.reconciler.finish(outcome)? && self.timers.list.is_none() {
                     self.timers.list = Some(Instant::now());
                 }
@@ -371,6 +410,7 @@ impl Loop<'_> {
                     if !error.is_transient() && !matches!(error, RunError::PlanFile(_)) {
                         return Err(error);
                     }
+                    self.reporter.trouble(Trouble::from(&error));
                     self.reporter.notice(Level::Warning, &one_line(&error));
                     self.unpublished = true;
                     self.timers.publish = Some(Instant::now() + TRY_AGAIN);
@@ -399,6 +439,7 @@ impl Loop<'_> {
     /// The runtime does not answer: look again after a pause that grows.
     fn lose(&mut self, message: &str) {
         self.events = None;
+        self.reporter.trouble(Trouble::Runtime);
         self.looked = true;
         self.reconciler.lose_runtime(message);
         self.note_away();

@@ -1,7 +1,9 @@
 //! What one pass saw and decided, for everyone who only reads: tables, JSON, metrics, pages.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::error::Trouble;
 use crate::clock::Now;
 use crate::observe::Observed;
 use crate::plan::Plan;
@@ -23,12 +25,35 @@ pub struct Snapshot {
     pub now: Now,
     /// What a person should know beside: warnings of the file, of the journal, of orphans.
     pub warnings: Vec<String>,
+    /// Why the newest plan file is not accepted, in one line; nothing new is launched then.
+    pub fault: Option<String>,
+}
+
+/// The loop went round, whether or not anything changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beat {
+    /// When the round ended.
+    pub at: Now,
+    /// How long it took to read, decide and begin; effects go on beside it.
+    pub took: Duration,
+    /// What it could not do; it is tried again.
+    pub trouble: Option<Trouble>,
 }
 
 /// Told of every pass while `run` or `once` works. Called between awaits: it must not block.
 pub trait Reporter: Send {
-    /// A pass was made; statuses may or may not have changed since the last one.
+    /// A pass gave something else than the one before: of a status, an orphan, the runtime, the plan file.
     fn pass(&mut self, snapshot: &Snapshot);
+
+    /// A pass was made. Told of every one, after [`Reporter::pass`] where that is called.
+    fn beat(&mut self, beat: &Beat) {
+        let _unread = beat;
+    }
+
+    /// A step failed and is tried again, or nothing new is launched because of it.
+    fn trouble(&mut self, trouble: Trouble) {
+        let _unread = trouble;
+    }
 
     /// Something happened that is no task's status: the engine is away, the file is invalid, a signal came.
     fn notice(&mut self, level: Level, message: &str);

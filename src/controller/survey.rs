@@ -73,5 +73,5 @@ pub async fn survey(ports: &Ports, plan_file: &Path) -> Result<Snapshot, RunErro
     let plan =
         plan(&Inputs { tasks: &tasks, observed: &picture, ledger: &ledger, memory: &memory, frozen: false, now: &now });
     let warnings = accepted.warnings.iter().map(|warning| warning.message.clone()).collect();
-    Ok(Snapshot { tasks: Arc::new(tasks), ledger, observed: picture, plan, now, warnings })
+    Ok(Snapshot { tasks: Arc::new(tasks), ledger, observed: picture, plan, now, warnings, fault: None })
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::entry::{Entry, FORMAT};
 use super::files::{FileError, Files};
-use super::ledger::Ledger;
+use super::ledger::{Ledger, TaskRecord};
 use crate::clock::Now;
 use crate::observe::InstanceId;
 
@@ -25,6 +25,14 @@ pub struct Journal {
     /// What a failed append may have left a part of behind `len`.
     torn: Option<Vec<u8>>,
     ledger: Ledger,
+    witness: Option<Arc<dyn Witness>>,
+}
+
+/// Sees each fact as it becomes durable: counters, live events. Called with the journal locked: it must not block.
+pub trait Witness: Send + Sync {
+    /// `entry` is durable; `before` and `after` are what was and is known of its task. A record that changed nothing
+    /// leaves them equal.
+    fn recorded(&self, entry: &Entry, before: Option<&TaskRecord>, after: Option<&TaskRecord>);
 }
 
 /// The journal as it stands, for readers beside a running reconciler.
@@ -77,7 +85,7 @@ impl Journal {
         files.create_dir_all(state_dir)?;
         let path = state_dir.join(NAME);
         let (stored, len, total) = load(files.as_ref(), &path)?;
-        let mut journal = Self { files, path, len, torn: None, ledger: stored.ledger };
+        let mut journal = Self { files, path, len, torn: None, ledger: stored.ledger, witness: None };
         if total > len {
             journal.files.truncate(&journal.path, len)?;
         }
@@ -121,8 +129,20 @@ impl Journal {
             return Err(error);
         }
         self.len = len;
+        let before = match (&self.witness, entry.task()) {
+            (Some(_), Some(task)) => self.ledger.task(task).cloned(),
+            _ => None,
+        };
         self.ledger.apply(entry);
+        if let Some(witness) = &self.witness {
+            witness.recorded(entry, before.as_ref(), entry.task().and_then(|task| self.ledger.task(task)));
+        }
         Ok(())
+    }
+
+    /// Tells somebody of every record from now on.
+    pub fn set_witness(&mut self, witness: Arc<dyn Witness>) {
+        self.witness = Some(witness);
     }
 
     fn cut_off_torn(&mut self) -> Result<(), JournalError> {

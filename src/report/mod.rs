@@ -1,5 +1,6 @@
 //! What people and programs are told: one view of a pass, and the forms in which it is shown.
 
+mod both;
 mod describe;
 pub mod diagnostics;
 pub mod escape;
@@ -7,19 +8,26 @@ mod events;
 #[cfg(test)]
 mod fixture;
 pub mod graph;
+pub mod layout;
 mod lines;
 mod live;
+mod merges;
+mod metrics;
 mod plan_text;
 mod review;
+pub mod svg;
 pub mod table;
 pub mod time;
 mod view;
 mod window;
 
+pub use both::Both;
 pub use describe::{Description, Link, SpecView};
 pub use events::EventView;
 pub use lines::{LineFormat, LineReporter};
 pub use live::{LiveReporter, Size};
+pub use merges::merge_commands;
+pub use metrics::{Format as MetricsFormat, Metrics, write_textfile};
 pub use plan_text::{NextAction, NextPass, Waiting};
 pub use review::{BranchFacts, BranchReview, Review, ReviewFacts, tops};
 pub use view::{FORMAT, OrphanView, Summary, TaskView, View, plural};

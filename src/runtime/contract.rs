@@ -205,6 +205,21 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Connect,
+        Self::Probe,
+        Self::List,
+        Self::Inspect,
+        Self::Image,
+        Self::Create,
+        Self::Start,
+        Self::Stop,
+        Self::Remove,
+        Self::Logs,
+        Self::Events,
+    ];
+
     /// The word in messages and labels.
     pub fn as_str(self) -> &'static str {
         match self {

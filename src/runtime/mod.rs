@@ -2,9 +2,11 @@
 
 mod contract;
 pub mod docker;
+mod metered;
 pub mod process;
 
 pub use contract::{
     Bind, CreateRequest, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions, LogStream, Operation, Runtime,
     RuntimeError, RuntimeEvent,
 };
+pub use metered::{Metered, RequestSink};
