@@ -15,7 +15,9 @@ use crate::clock::{Moment, Now};
 use crate::git::GitError;
 use crate::observe::{Applied, AttemptKey, InstanceId, ObservedContainer, Observer};
 use crate::plan::{BackOff, Inputs, Memory, Plan, PlannedAction, plan};
-use crate::record::{Entry, Holder, Journal, PlanFile, PlanFileError, Publication, State, StateLock, Witness};
+use crate::record::{
+    AttemptRecord, Entry, Holder, Journal, PlanFile, PlanFileError, Publication, State, StateLock, Witness,
+};
 use crate::runtime::{RuntimeError, RuntimeEvent};
 use crate::spec::{ReadOptions, Refused, TaskId, TaskSet};
 use crate::status::{Published, TaskStatus};
@@ -46,6 +48,19 @@ const MAX_AWAY_PAUSE: Duration = Duration::from_secs(15);
 /// A start that was sent so long ago has arrived or never will: the adapter waits half a minute for an answer, and the
 /// grace follows.
 const ARRIVES: Duration = Duration::from_mins(1);
+
+/// How long an engine may work on a start before its caller gives up; a caller that died leaves it no less time.
+const ANSWERS: Duration = Duration::from_secs(30);
+
+/// From when on the grace of a start counts that an earlier process may have sent.
+fn on_its_way(attempt: &AttemptRecord, now: &Now) -> Moment {
+    let mut at = now.moment();
+    if let Some(sent) = &attempt.start_intent {
+        let answered = sent.monotonic_ms + u64::try_from(ANSWERS.as_millis()).unwrap_or(0);
+        at.monotonic_ms = at.monotonic_ms.max(answered);
+    }
+    at
+}
 
 /// How many losses of the runtime are remembered.
 const OUTAGES: usize = 16;
@@ -94,7 +109,7 @@ impl Reconciler {
         let sent = journal.ledger().live().filter(|(_, attempt)| {
             attempt.start_intent.as_ref().is_some_and(|sent| sent.boot_id == now.boot_id && sent.age(&now) < ARRIVES)
         });
-        memory.unsettled = sent.map(|(key, _)| (key, now.moment())).collect();
+        memory.unsettled = sent.map(|(key, attempt)| (key, on_its_way(attempt, &now))).collect();
         let context = Arc::new(Context::new(ports, journal, secrets).with_protected(home, sockets));
         Ok(Self {
             executor: Executor::new(Arc::clone(&context)),
