@@ -8,11 +8,11 @@ use super::error::ActError;
 use super::job::Job;
 use super::mounts::{self, PROJECT, RUN};
 use super::start;
-use crate::git::{AccessRequest, CommitId, GitAccessPlan, WorktreeRequest, WorktreeState};
-use crate::observe::{ContainerDetail, ContainerState, ObservedContainer, names};
+use crate::git::{AccessRequest, CommitId, GitAccessPlan, StartOverRequest, WorktreeRequest, WorktreeState};
+use crate::observe::{AttemptKey, ContainerDetail, ContainerState, ObservedContainer, names};
 use crate::record::Entry;
 use crate::runtime::{Bind, CreateRequest, ErrorKind, ImageInfo, RuntimeEvent};
-use crate::spec::{AttemptSpec, GitAccess, SecretHandOver, TaskSpec, Terms, User};
+use crate::spec::{AttemptSpec, GitAccess, RetryMode, SecretHandOver, TaskSpec, Terms, User};
 use crate::status::Reason;
 
 /// What can be known to stand in the way before anything is made.
@@ -39,6 +39,7 @@ pub(super) async fn launch(context: &Context, job: &Job, events: &mut Vec<Runtim
             at: context.moment(),
         })?;
     }
+    start_over(context, job, spec, &base).await?;
     let worktree = worktree(context, job, &base).await?;
     context.record(&Entry::Prepared {
         key: job.key.clone(),
@@ -93,6 +94,29 @@ fn image_missing(context: &Context, reference: &str) -> String {
     format!(
         "image {reference} is not on {host}; build it (`docker build -t {reference} …`) or `docker pull {reference}`"
     )
+}
+
+/// With `retry_mode: fresh`, a further attempt begins at the base. Only before the attempt is known to be prepared: what
+/// stands there later is its own.
+async fn start_over(context: &Context, job: &Job, spec: &TaskSpec, base: &CommitId) -> Result<(), ActError> {
+    let is_prepared = || {
+        let known = context.known(&job.key.task);
+        known.attempt == job.key.attempt && known.current.is_some_and(|current| current.start.is_some())
+    };
+    if spec.attempt.retry_mode != RetryMode::Fresh || !job.record.owns_branch || is_prepared() {
+        return Ok(());
+    }
+    let task = &job.key.task;
+    let before = AttemptKey { task: task.clone(), attempt: job.key.attempt.saturating_sub(1) };
+    let request = StartOverRequest {
+        path: names::worktree(task),
+        branch: names::branch_ref(task),
+        base: base.clone(),
+        kept_ref: names::kept_ref(&job.plan_id, &before),
+        subject: format!("{task}: uncommitted changes of attempt {}", before.attempt),
+    };
+    context.repository.start_over(&request).await?;
+    Ok(())
 }
 
 async fn worktree(context: &Context, job: &Job, base: &CommitId) -> Result<WorktreeState, ActError> {

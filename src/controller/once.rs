@@ -24,6 +24,7 @@ async fn pass(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> Resul
     reconciler.sweep()?;
     reconciler.refresh(PARTIAL_PATIENCE).await?;
     reconciler.require_desired()?;
+    reconciler.require_commit().await?;
     list(reconciler).await?;
     // One list proves no absence.
     for _ in 0..2 {

@@ -12,6 +12,7 @@ use super::error::RunError;
 use super::snapshot::Snapshot;
 use crate::act::{Context, Executor, Failure, Job, Outcome, Ports, SecretSource, dependency_heads, fingerprint};
 use crate::clock::{Moment, Now};
+use crate::git::GitError;
 use crate::observe::{Applied, AttemptKey, InstanceId, ObservedContainer, Observer};
 use crate::plan::{BackOff, Inputs, Memory, Plan, PlannedAction, plan};
 use crate::record::{Entry, Holder, Journal, PlanFile, PlanFileError, Publication, State, StateLock, Witness};
@@ -165,6 +166,15 @@ impl Reconciler {
             Some(Desired { fault: None, .. }) => Ok(()),
             Some(desired) => Err(desired.fault.take().expect("BUG: matched above")),
             None => Err(self.no_desired()),
+        }
+    }
+
+    /// An error where the repository has no commit yet, so that nothing could ever be launched.
+    pub(super) async fn require_commit(&self) -> Result<(), RunError> {
+        match self.context.repository.resolve("HEAD").await {
+            Err(error @ GitError::Unborn) => Err(error.into()),
+            // What else is wrong with HEAD is told of the tasks that start from it.
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 

@@ -191,6 +191,7 @@ impl Loop<'_> {
         self.reconciler.sweep()?;
         self.reconciler.refresh(crate::record::PARTIAL_PATIENCE).await?;
         self.reconciler.require_desired()?;
+        self.reconciler.require_commit().await?;
         loop {
             let began = Instant::now();
             let pass = self.pass().await;

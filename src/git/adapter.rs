@@ -6,10 +6,10 @@ use async_trait::async_trait;
 
 use super::contract::{
     AccessRequest, BranchResult, BranchSummary, CommitId, GitAccessPlan, GitError, MergeHead, MergeOutcome, Repository,
-    RepositoryLayout, ResultRequest, WorktreeRequest, WorktreeState,
+    RepositoryLayout, ResultRequest, StartOverRequest, WorktreeRequest, WorktreeState,
 };
 use super::open::{GixRepository, Steer, commit_id, failed, missing, open};
-use super::{access, merge, own, refs, summary, take, worktree};
+use super::{access, merge, own, refs, start_over, summary, take, worktree};
 
 impl GixRepository {
     /// Runs blocking work. It goes on where the caller gives up: every operation may be repeated.
@@ -53,6 +53,16 @@ impl Repository for GixRepository {
             let outcome = merge::merge(&git.common(Steer::Nothing)?, &heads)?;
             own::hand_over(&git.layout, &[])?;
             Ok(outcome)
+        })
+        .await
+    }
+
+    async fn start_over(&self, request: &StartOverRequest) -> Result<Option<String>, GitError> {
+        let request = request.clone();
+        self.blocking(move |git| {
+            let kept = start_over::start_over(git, &request)?;
+            own::hand_over(&git.layout, &[])?;
+            Ok(kept)
         })
         .await
     }

@@ -1,5 +1,5 @@
 //! The port to the user's repository. Nothing here moves a ref but `agent/<id>` and `refs/orchestrate/…`, and those only
-//! forward; nothing touches the user's work tree, index, HEAD, stash, config or hooks.
+//! forward (but for [`Repository::start_over`], which keeps what it leaves); nothing touches the user's work tree, index, HEAD, stash, config or hooks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -63,6 +63,13 @@ pub trait Repository: Send + Sync {
     /// left is returned as it is; else a commit with all that are left as parents, in the given order, reproducible.
     async fn merge(&self, heads: &[MergeHead]) -> Result<MergeOutcome, GitError>;
 
+    /// Gives up what a branch and its worktree hold, for an attempt that begins at the base again: the old tip and the
+    /// uncommitted work get a ref, and only then the branch goes back to the base and the worktree away. Gives the ref,
+    /// where there was something to keep. Idempotent.
+    async fn start_over(&self, request: &StartOverRequest) -> Result<Option<String>, GitError> {
+        Err(GitError::Unsupported(format!("it cannot take `{}` back to its base", request.branch)))
+    }
+
     /// Makes branch and worktree, or finds them as they were made before; see [`WorktreeRequest`].
     async fn ensure_worktree(&self, request: &WorktreeRequest) -> Result<WorktreeState, GitError>;
 
@@ -125,6 +132,21 @@ pub struct WorktreeRequest {
     pub branch_is_ours: bool,
     /// Why it is locked, for `git worktree list`.
     pub lock_reason: String,
+}
+
+/// A branch of ours that goes back to its base.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartOverRequest {
+    /// The worktree, relative to the root.
+    pub path: PathBuf,
+    /// Full ref of the branch.
+    pub branch: String,
+    /// The commit to go back to.
+    pub base: CommitId,
+    /// Full ref that keeps what is given up.
+    pub kept_ref: String,
+    /// Subject line of the commit that keeps uncommitted work.
+    pub subject: String,
 }
 
 /// A worktree that is there.

@@ -20,6 +20,7 @@ mod quarantine;
 mod refs;
 mod scan;
 mod settle;
+mod start_over;
 mod summary;
 mod take;
 mod verify;
@@ -28,6 +29,6 @@ mod worktree;
 
 pub use contract::{
     AccessRequest, BranchResult, BranchSummary, CommitId, GitAccessPlan, GitBind, GitError, MergeHead, MergeOutcome,
-    Repository, RepositoryLayout, ResultRequest, WorktreeRequest, WorktreeState,
+    Repository, RepositoryLayout, ResultRequest, StartOverRequest, WorktreeRequest, WorktreeState,
 };
 pub use open::GixRepository;

@@ -68,7 +68,7 @@ pub(super) fn take(git: &GixRepository, request: &ResultRequest) -> Result<Branc
     })
 }
 
-fn commit_leftovers(
+pub(super) fn commit_leftovers(
     repo: &Repository,
     scan: &scan::Scan,
     parent: ObjectId,

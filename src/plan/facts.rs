@@ -65,7 +65,7 @@ impl DependencyFact {
     pub const ALL: [Self; 3] = [Self::Completed, Self::Waiting, Self::Broken];
 }
 
-/// Everything that [`super::decide`] may look at.
+/// Everything that [`super::decide()`] may look at.
 #[expect(clippy::struct_excessive_bools, reason = "independent yes-or-no facts, each a column of the decision table")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Facts {

@@ -74,8 +74,6 @@ fn signed(span: Duration) -> SignedDuration {
 
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
-
     use super::*;
 
     fn at(second: i64) -> Timestamp {
@@ -97,23 +95,52 @@ mod tests {
         is_interrupted(&evidence)
     }
 
-    #[rstest]
-    #[case::any_code_right_after_the_stop(true, |_| ())]
-    #[case::ended_before_the_stop(false, |e| e.finished_at = Some(at(490)))]
-    #[case::ended_by_itself_amid_a_long_outage(false, |e| e.finished_at = Some(at(550)))]
-    #[case::what_the_new_engine_killed(true, |e| e.finished_at = Some(at(598)))]
-    #[case::a_socket_lost_and_found(false, |e| e.engine_started_at = Some(at(50)))]
-    #[case::with_live_restore_its_code_stands(false, |e| e.live_restore = true)]
-    #[case::power_loss_with_live_restore(true, |e| { e.live_restore = true; e.code = 255; e.finished_at = Some(at(599)); })]
-    #[case::power_loss(true, |e| { e.outages.clear(); e.code = 255; e.finished_at = Some(at(601)); })]
-    #[case::nobody_saw_the_stop_and_it_was_killed(true, |e| { e.outages.clear(); e.code = 143; })]
-    #[case::nobody_saw_the_stop_and_it_ended_well(false, |e| e.outages.clear())]
-    #[case::an_outage_before_it_began(false, |e| { e.outages = vec![at(90)]; })]
-    #[case::no_start_time_proves_nothing(false, |e| { e.engine_started_at = None; e.code = 143; })]
-    #[case::no_start_time_and_a_reboot(true, |e| { e.engine_started_at = None; e.code = 137; e.rebooted = true; })]
-    #[case::no_start_time_and_vanished_in_an_outage(true, |e| { e.engine_started_at = None; e.code = 255; })]
-    #[case::it_never_ran(false, |e| e.started_at = None)]
-    fn only_a_proven_restart_interrupts(#[case] expected: bool, #[case] change: fn(&mut Evidence)) {
-        assert_eq!(evidence(change), expected);
+    type Change = fn(&mut Evidence);
+
+    #[test]
+    fn only_a_proven_restart_interrupts() {
+        let cases: &[(&str, bool, Change)] = &[
+            ("any code right after the stop", true, |_| ()),
+            ("ended before the stop", false, |e| e.finished_at = Some(at(490))),
+            ("ended by itself amid a long outage", false, |e| e.finished_at = Some(at(550))),
+            ("what the new engine killed", true, |e| e.finished_at = Some(at(598))),
+            ("a socket lost and found", false, |e| e.engine_started_at = Some(at(50))),
+            ("with live restore its code stands", false, |e| e.live_restore = true),
+            ("power loss with live restore", true, |e| {
+                e.live_restore = true;
+                e.code = 255;
+                e.finished_at = Some(at(599));
+            }),
+            ("power loss", true, |e| {
+                e.outages.clear();
+                e.code = 255;
+                e.finished_at = Some(at(601));
+            }),
+            ("nobody saw the stop and it was killed", true, |e| {
+                e.outages.clear();
+                e.code = 143;
+            }),
+            ("nobody saw the stop and it ended well", false, |e| e.outages.clear()),
+            ("an outage before it began", false, |e| {
+                e.outages = vec![at(90)];
+            }),
+            ("no start time proves nothing", false, |e| {
+                e.engine_started_at = None;
+                e.code = 143;
+            }),
+            ("no start time and a reboot", true, |e| {
+                e.engine_started_at = None;
+                e.code = 137;
+                e.rebooted = true;
+            }),
+            ("no start time and vanished in an outage", true, |e| {
+                e.engine_started_at = None;
+                e.code = 255;
+            }),
+            ("it never ran", false, |e| e.started_at = None),
+        ];
+        for (case, expected, change) in cases {
+            assert_eq!(evidence(change), *expected, "{case}");
+        }
     }
 }

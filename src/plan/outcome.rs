@@ -194,6 +194,7 @@ mod tests {
                 container_id: None,
                 container: None,
                 start_intent: None,
+                start_tries: 0,
                 started: None,
                 stop,
                 end: None,

@@ -170,12 +170,14 @@ impl Ledger {
                 record.attempt = key.attempt;
                 record.state = State::Live;
                 record.cancel = false;
+                // The branch began there; a launch that dies before it is prepared again must not begin it elsewhere.
+                let base = record.current.take().and_then(|current| current.base).filter(|_| record.owns_branch);
                 record.current = Some(AttemptRecord {
                     spec: spec.clone(),
                     host: host.clone(),
                     terms: terms.clone(),
                     intended: at.clone(),
-                    base: None,
+                    base,
                     start: None,
                     container_id: None,
                     container: None,

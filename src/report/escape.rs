@@ -9,7 +9,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
     escape(text, is_unsafe)
 }
 
-/// Like [`line`], with line ends and tabs kept.
+/// Like [`line()`], with line ends and tabs kept.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escape(text, |c| is_unsafe(c) && !matches!(c, '\n' | '\t'))
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use orchestrate::git::{GitError, GixRepository, Repository, WorktreeRequest};
+use orchestrate::git::{GitError, GixRepository, Repository, StartOverRequest, WorktreeRequest};
 use orchestrate::spec::Leftovers;
 use rstest::rstest;
 
@@ -691,4 +691,41 @@ async fn inner_crash() {
         lock_reason: "task a".to_owned(),
     };
     repo.ensure_worktree(&request).await.expect("made");
+}
+
+#[tokio::test]
+async fn a_fresh_start_keeps_commits_and_uncommitted_work_and_can_be_repeated() {
+    let fixture = Fixture::new();
+    let request = fixture.request("a");
+    let made = fixture.repo.ensure_worktree(&request).await.expect("made");
+    let over = StartOverRequest {
+        path: request.path.clone(),
+        branch: request.branch.clone(),
+        base: request.base.clone(),
+        kept_ref: "refs/orchestrate/p/a/kept/1".into(),
+        subject: "a: uncommitted".into(),
+    };
+    assert_eq!(fixture.repo.start_over(&over).await.expect("nothing to keep"), None);
+    assert!(!made.path.exists());
+    let made = fixture.repo.ensure_worktree(&request).await.expect("made anew");
+    write(&made.path, "one.txt", "committed\n");
+    git(&made.path, &["add", "-A"]);
+    git(&made.path, &["commit", "-q", "-m", "work"]);
+    let tip = fixture.git(&["rev-parse", "agent/a"]);
+    write(&made.path, "two.txt", "not committed\n");
+    write(&made.path, "noise.log", "ignored\n");
+    let kept = fixture.repo.start_over(&over).await.expect("kept").expect("something");
+    assert_eq!(fixture.git(&["show", &format!("{kept}:one.txt")]), "committed");
+    assert_eq!(fixture.git(&["show", &format!("{kept}:two.txt")]), "not committed");
+    assert_eq!(fixture.git(&["rev-parse", &format!("{kept}^")]), tip);
+    assert!(!fixture.git(&["ls-tree", "-r", "--name-only", &kept]).contains("noise.log"));
+    assert_eq!(fixture.git(&["rev-parse", "agent/a"]), request.base.0);
+    assert_eq!(fixture.repo.start_over(&over).await.expect("again"), None);
+    let made = fixture
+        .repo
+        .ensure_worktree(&WorktreeRequest { branch_is_ours: true, ..request })
+        .await
+        .expect("from the base");
+    assert!(!made.path.join("one.txt").exists() && !made.path.join("two.txt").exists());
+    assert_eq!(fixture.git(&["fsck", "--strict"]), "");
 }

@@ -22,6 +22,7 @@ mod git_worktree;
 mod http;
 mod metrics;
 mod page;
+mod plan_properties;
 mod process_adopt;
 mod process_confinement;
 mod process_life;

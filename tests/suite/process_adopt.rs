@@ -1,6 +1,5 @@
 //! Deaths: ours, a supervisor's, the machine's; and what is found after them.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -18,16 +17,17 @@ const DIR: &str = "ORCHESTRATE_TEST_DIR";
 #[tokio::test]
 #[ignore = "the one that dies in the next test"]
 async fn a_reconciler_to_be_killed() {
+    #[expect(clippy::disallowed_methods, reason = "how a test tells another process")]
     let Ok(dir) = std::env::var(DIR) else { return };
     let runtime = ProcessRuntime::new(settings(Path::new(&dir))).expect("a runtime");
-    let world = World::with(|settings| settings.dir = dir.into());
+    let world = World::with(|settings| settings.dir = (&dir).into());
     let mut request = world.request("a", "trap 'exit 9' TERM; echo up; while :; do sleep 0.05; done");
     request.mounts.clear();
     let id = runtime.create(&request).await.expect("created");
     runtime.start(&id).await.expect("started");
     request.name.push_str("-b");
     runtime.create(&request).await.expect("created");
-    println!("\nID {id}");
+    std::fs::write(Path::new(&dir).join(".id"), &id).expect("told");
     std::future::pending::<()>().await;
 }
 
@@ -35,13 +35,14 @@ async fn a_reconciler_to_be_killed() {
 async fn whoever_comes_after_us_adopts() {
     let world = World::new();
     let mut child = Command::new(std::env::current_exe().expect("known"))
-        .args(["--exact", "process_adopt::a_reconciler_to_be_killed", "--ignored", "--nocapture"])
+        .args(["--exact", "process_adopt::a_reconciler_to_be_killed", "--ignored"])
         .env(DIR, world.root())
-        .stdout(Stdio::piped())
+        .stdout(Stdio::null())
         .spawn()
         .expect("started");
-    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-    let id = lines.find_map(|line| line.expect("text").strip_prefix("ID ").map(ToOwned::to_owned)).expect("an id");
+    let told = world.root().join(".id");
+    until(|| std::fs::read_to_string(&told).is_ok_and(|id| !id.is_empty())).await;
+    let id = std::fs::read_to_string(&told).expect("told");
     child.kill().expect("killed");
     child.wait().expect("gone");
     let mut states: Vec<_> = world.runtime.list(&world.instance).await.expect("listed");
@@ -117,6 +118,9 @@ async fn after_the_supervisors_death(world: &World, change: impl FnOnce(&mut ser
     let id = world.launch("a", "sleep 1000").await;
     let mut started = world.fact(&id, "started.json");
     kill_process(world.supervisor(&id), Signal::KILL).expect("killed");
+    let lock = std::fs::File::open(world.folder(&id).join("lock")).expect("there");
+    until(|| lock.try_lock_shared().is_ok()).await;
+    drop(lock);
     change(&mut started);
     std::fs::write(world.folder(&id).join("started.json"), started.to_string()).expect("written");
     id

@@ -134,13 +134,9 @@ impl World {
         serde_json::from_slice(&text).expect("JSON")
     }
 
-    /// The supervisor of one that has not started.
+    /// The supervisor of one that may not have started.
     pub(crate) fn holder(&self, id: &str) -> rustix::process::Pid {
-        let folder = self.folder(id).canonicalize().expect("there");
-        let is_there = |pid: i32| std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == folder);
-        let pids = std::fs::read_dir("/proc").expect("listed").flatten();
-        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        pids.filter(|pid| is_there(*pid)).find_map(rustix::process::Pid::from_raw).expect("a supervisor")
+        holder(&self.folder(id)).expect("a supervisor")
     }
 
     pub(crate) fn supervisor(&self, id: &str) -> rustix::process::Pid {
@@ -152,19 +148,22 @@ impl World {
 impl Drop for World {
     /// Ends what a test has left: each supervisor by itself.
     fn drop(&mut self) {
-        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            let Ok(cwd) = std::fs::read_link(entry.path().join("cwd")) else { continue };
-            if cwd.starts_with(self.root()) {
-                let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
+        for entry in std::fs::read_dir(self.root()).into_iter().flatten().flatten() {
+            let free = std::fs::File::open(entry.path().join("lock")).is_ok_and(|lock| lock.try_lock_shared().is_ok());
+            if let Some(pid) = holder(&entry.path()).filter(|_| !free) {
                 rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
             }
         }
     }
 }
 
+fn holder(folder: &Path) -> Option<rustix::process::Pid> {
+    let text = std::fs::read_to_string(folder.join("lock")).ok()?;
+    rustix::process::Pid::from_raw(text.trim().parse().ok()?)
+}
+
 pub(crate) fn settings(root: &Path) -> ProcessSettings {
-    let path = std::env::vars().filter(|(name, _)| name == "PATH");
+    let path = [("PATH".to_owned(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned())];
     ProcessSettings {
         executable: env!("CARGO_BIN_EXE_orchestrate").into(),
         env: ProcessSettings::passed(path),
@@ -174,7 +173,7 @@ pub(crate) fn settings(root: &Path) -> ProcessSettings {
 
 /// What hangs fails its test.
 pub(crate) async fn within<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(60), future).await.expect("in time")
+    tokio::time::timeout(Duration::from_mins(1), future).await.expect("in time")
 }
 
 pub(crate) async fn next(events: &mut BoxStream<'static, Result<RuntimeEvent, RuntimeError>>) -> RuntimeEvent {

@@ -2,10 +2,13 @@
 //!
 //! `ORCHESTRATE_SIM_SEEDS` sets how many seeds are run, `ORCHESTRATE_SIM_SEED` runs one and prints what happened.
 
+mod exhaust;
 mod hands;
 mod monitor;
 mod ports;
+mod scenes;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,7 +41,7 @@ const PATIENCE: Duration = Duration::from_hours(6);
 const HOT: u32 = 4_000;
 
 /// Seeds that failed once.
-const REGRESSIONS: &[u64] = &[];
+const REGRESSIONS: &[u64] = &[10, 24, 113, 397, 434, 595];
 
 /// One seed's world.
 #[derive(Clone)]
@@ -56,6 +59,9 @@ struct Sim {
 struct Core {
     rng: Rng,
     calm: bool,
+    /// Which calls go wrong, by number; `None`: as chance has it.
+    script: Option<Script>,
+    calls: usize,
     left: u32,
     epoch: Instant,
     trace: Vec<String>,
@@ -67,13 +73,25 @@ struct Core {
     count: u32,
 }
 
+/// Faults that were chosen, not thrown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Script {
+    faults: BTreeMap<usize, Kind>,
+    /// At this call somebody deletes the lock and starts a second reconciler.
+    second_at: Option<usize>,
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Sim {
     fn new(seed: u64) -> Self {
-        let setup = Setup::new(seed);
+        Self::with(Setup::new(seed))
+    }
+
+    fn with(setup: Setup) -> Self {
+        let seed = setup.seed;
         let engine = FakeRuntime::new();
         engine.mounts(|_| true);
         engine.come_back(setup.live_restore);
@@ -92,6 +110,8 @@ impl Sim {
         let core = Core {
             rng: Rng::with_seed(seed),
             calm: false,
+            script: None,
+            calls: 0,
             left: setup.budget,
             epoch: now,
             trace: Vec::new(),
@@ -168,7 +188,25 @@ impl Sim {
     /// What becomes of a call.
     fn fate(&self, call: &str, kinds: &[Kind]) -> Option<Kind> {
         let mut core = lock(&self.core);
-        if core.calm || core.left == 0 {
+        if core.calm {
+            return None;
+        }
+        let number = core.calls;
+        core.calls += 1;
+        if let Some(script) = &core.script {
+            let kind = script.faults.get(&number).copied().filter(|kind| kinds.contains(kind));
+            let is_second = script.second_at == Some(number);
+            drop(core);
+            if is_second {
+                let sim = self.clone();
+                drop(tokio::spawn(async move { hands::second(&sim, true).await }));
+            }
+            if let Some(kind) = kind {
+                self.note(&format!("{call}: {kind:?}"));
+            }
+            return kind;
+        }
+        if core.left == 0 {
             return None;
         }
         let rate = self.setup.rate;

@@ -1,6 +1,6 @@
 //! The port, over folders and supervisors.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -14,7 +14,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::process::{getegid, geteuid};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
@@ -23,11 +22,12 @@ use tokio::sync::OnceCell;
 
 use super::confine::Confinement;
 use super::control::{Asked, ask};
-use super::facts::{Answer, Ask, Hello, Limits, Lost, Spec, SpecBind};
-use super::folder::{self, Folder, FolderError, Look, Phase, at, name};
+use super::facts::{Answer, Ask, Hello};
+use super::folder::{Folder, FolderError, Look, Phase, at, name};
 use super::hidden::{HIDDEN, mode};
+use super::make::Made;
 use super::settings::ProcessSettings;
-use super::{events, logs};
+use super::{events, logs, make};
 use crate::clock::{Clock as _, SystemClock};
 use crate::observe::names::{attempt_of, label};
 use crate::observe::{ContainerDetail, ContainerState, InstanceId, ObservedContainer};
@@ -39,7 +39,7 @@ use crate::runtime::{
 /// How long a supervisor may take to come up, and how long to start a command.
 const LIMIT: Duration = Duration::from_secs(90);
 /// How long after its grace a stop may take: the kernel has to end every process.
-const STOP_LIMIT: Duration = Duration::from_secs(60);
+const STOP_LIMIT: Duration = Duration::from_mins(1);
 /// How often a stop that was not answered is tried again; it may be repeated without harm.
 const STOP_TRIES: u32 = 5;
 /// Between two looks at what is being ended.
@@ -111,32 +111,10 @@ fn detail(container: ObservedContainer, phase: Phase) -> ContainerDetail {
             detail.finished_at = ended.finished_at;
             detail.exit_code = ended.code;
             detail.oom_killed = ended.oom_killed;
-            detail.error = ended.lost.map(Lost::as_str).unwrap_or_default().to_owned();
+            detail.error = ended.lost.map(|lost| lost.as_str().to_owned()).unwrap_or_default();
         }
     }
     detail
-}
-
-/// What stands in a path must be one part of it, and a name of ours does not begin with a dot.
-fn check(id: &str) -> Result<(), String> {
-    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if id.starts_with(|c: char| c.is_ascii_alphanumeric()) && id.chars().all(good) && id.len() <= 200 {
-        return Ok(());
-    }
-    Err("this is no container's name or id".to_owned())
-}
-
-/// An id is sixteen digits and then the name.
-fn new_id(name: &str) -> String {
-    format!("{:016x}.{name}", fastrand::u64(..))
-}
-
-/// The name that an id or a name means.
-fn name_of(id: &str) -> &str {
-    match id.split_once('.') {
-        Some((digits, name)) if digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => name,
-        _ => id,
-    }
 }
 
 impl ProcessRuntime {
@@ -148,7 +126,7 @@ impl ProcessRuntime {
         };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&settings.dir).map_err(refused)?;
         let root = settings.dir.canonicalize().map_err(refused)?;
-        sweep(&root);
+        make::sweep(&root);
         let shared = Shared { settings, root, clock: SystemClock::new(), confinement: OnceCell::new() };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -183,8 +161,8 @@ impl ProcessRuntime {
 
     /// Looks at the attempt that an id or a name means; `None` where there is none, or as good as none.
     async fn look(&self, operation: Operation, id: &str) -> Result<Option<(Folder, Look)>, RuntimeError> {
-        check(id).map_err(|message| failed(operation, Some(id), ErrorKind::Invalid, message))?;
-        let folder = Folder::at(self.shared.root.join(name_of(id)));
+        make::check(id).map_err(|message| failed(operation, Some(id), ErrorKind::Invalid, message))?;
+        let folder = Folder::at(self.shared.root.join(make::name_of(id)));
         let looked = folder.clone();
         let look = blocking(move || looked.look())
             .await
@@ -196,82 +174,6 @@ impl ProcessRuntime {
         let found = self.look(operation, id).await?.filter(|(_, look)| look.phase != Phase::Husk);
         found.ok_or_else(|| {
             failed(operation, Some(id), ErrorKind::NotFound, format!("no attempt of that name in {}", self.host()))
-        })
-    }
-
-    async fn spec(&self, request: &CreateRequest) -> Result<Spec, RuntimeError> {
-        let refuse = |kind, message: String| failed(Operation::Create, Some(&request.name), kind, message);
-        let invalid = |message: String| refuse(ErrorKind::Invalid, message);
-        check(&request.name).map_err(invalid)?;
-        let command = request.command.clone().filter(|command| !command.is_empty());
-        let command = command.ok_or_else(|| {
-            invalid("the process runtime has no images, so a task needs a `command` of its own".to_owned())
-        })?;
-        if command.iter().any(|word| word.contains('\0')) || request.env.values().any(|value| value.contains('\0')) {
-            return Err(invalid("a command or a variable holds a NUL byte".to_owned()));
-        }
-        let confinement = self.confinement().await?;
-        if !confinement.confines_writes() && !self.shared.settings.allow_unconfined {
-            let message = format!(
-                "nothing here can keep a command from writing outside its worktree ({confinement}); use an engine, or \
-                 allow it with `--allow-unconfined`"
-            );
-            return Err(refuse(ErrorKind::Unsupported, message));
-        }
-        let no_network = match request.network.as_str() {
-            "bridge" => false,
-            "none" if confinement.network => true,
-            "none" => {
-                let message = format!("`network: none` cannot be had here ({confinement})");
-                return Err(refuse(ErrorKind::Unsupported, message));
-            }
-            other => {
-                let message =
-                    format!("the process runtime has no network {other}: `bridge` is this machine's, or `none`");
-                return Err(refuse(ErrorKind::Unsupported, message));
-            }
-        };
-        let bind = |bind: &crate::runtime::Bind| {
-            let target = PathBuf::from(&bind.target);
-            fs::metadata(&bind.source)
-                .map_err(|error| invalid(format!("mount source {}: {error}", bind.source.display())))?;
-            if !target.is_absolute() || bind.source.to_str().is_none() {
-                return Err(invalid(format!(
-                    "mount {} at {}: not an absolute UTF-8 path",
-                    bind.source.display(),
-                    bind.target
-                )));
-            }
-            Ok(SpecBind { source: bind.source.clone(), target, read_only: bind.read_only })
-        };
-        let binds = request.mounts.iter().map(bind).collect::<Result<_, _>>()?;
-        let user = request.user.as_deref().map(|text| user(text).map_err(invalid)).transpose()?.flatten();
-        let resources = &request.resources;
-        let settings = &self.shared.settings;
-        let mut hidden = settings.hidden.clone();
-        // The sockets of the other attempts' supervisors among it.
-        hidden.push(self.shared.root.clone());
-        Ok(Spec {
-            id: new_id(&request.name),
-            name: request.name.clone(),
-            key: request.key.clone(),
-            labels: request.labels.clone(),
-            made_at: self.shared.clock.now().wall,
-            command,
-            workdir: request.workdir.clone().into(),
-            binds,
-            user,
-            no_network,
-            limits: Limits {
-                cpus: resources.cpus,
-                memory: resources.memory,
-                pids: resources.pids,
-                shm: resources.shm,
-                file_size: settings.file_size,
-            },
-            hidden,
-            avoid: settings.avoid,
-            mounts: confinement.mounts,
         })
     }
 
@@ -314,99 +216,6 @@ impl ProcessRuntime {
 
     async fn open_logs(&self, id: &str) -> Result<Folder, RuntimeError> {
         self.known(Operation::Logs, id).await.map(|(folder, _)| folder)
-    }
-}
-
-/// `None` where it is who we are anyway.
-fn user(text: &str) -> Result<Option<(u32, u32)>, String> {
-    let numbers = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
-    let Some((uid, gid)) = numbers else {
-        return Err(format!("unable to find user {text}: the process runtime knows users by number, `uid:gid`"));
-    };
-    let own = (geteuid().as_raw(), getegid().as_raw());
-    if (uid, gid) == own {
-        return Ok(None);
-    }
-    if own.0 != 0 {
-        return Err(format!("only root can run a process as {uid}:{gid}, and this is user {}:{}", own.0, own.1));
-    }
-    Ok(Some((uid, gid)))
-}
-
-/// A folder that has its name, and what its supervisor is to hold.
-struct Made {
-    folder: PathBuf,
-    lock: File,
-    errors: File,
-}
-
-/// Makes an attempt's folder, whole before it has its name. `None` where the name is taken.
-fn make(root: &Path, spec: &Spec) -> Result<Option<Made>, FolderError> {
-    let folder = root.join(&spec.name);
-    if let Some(look) = Folder::at(folder.clone()).look()? {
-        if look.phase != Phase::Husk {
-            return Ok(None);
-        }
-        clear(root, &folder)?;
-    }
-    let temp = root.join(format!(".new-{:016x}", fastrand::u64(..)));
-    folder::private_dir(&temp).map_err(at("make", &temp))?;
-    let filled = fill(root, &temp, &folder, spec);
-    if !matches!(filled, Ok(Some(_))) {
-        fs::remove_dir_all(&temp).ok();
-    }
-    filled
-}
-
-fn fill(root: &Path, temp: &Path, folder: &Path, spec: &Spec) -> Result<Option<Made>, FolderError> {
-    let new = |file: &str| {
-        let path = temp.join(file);
-        folder::private(&path).map_err(at("make", &path))
-    };
-    let lock = new(name::LOCK)?;
-    lock.try_lock().map_err(|error| at("lock", temp)(error.into()))?;
-    let errors = new(name::ERRORS)?;
-    folder::write(temp, name::SPEC, spec)?;
-    match renameat_with(CWD, temp, CWD, folder, RenameFlags::NOREPLACE) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::EXIST | rustix::io::Errno::NOTEMPTY) => return Ok(None),
-        // Not every file system knows the flag; a plain rename replaces no folder that holds anything, and ours all do.
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => match fs::rename(temp, folder) {
-            Ok(()) => {}
-            Err(error) if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists) => {
-                return Ok(None);
-            }
-            Err(error) => return Err(at("rename to", folder)(error)),
-        },
-        Err(error) => return Err(at("rename to", folder)(error.into())),
-    }
-    folder::sync(root)?;
-    Ok(Some(Made { folder: folder.to_owned(), lock, errors }))
-}
-
-/// Takes a folder's name away first, so that nobody sees it half-removed. One that is gone is fine.
-fn clear(root: &Path, folder: &Path) -> Result<(), FolderError> {
-    let old = root.join(format!(".old-{:016x}", fastrand::u64(..)));
-    match fs::rename(folder, &old) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(at("rename", folder)(error)),
-    }
-    folder::sync(root)?;
-    fs::remove_dir_all(&old).map_err(at("remove", &old))
-}
-
-/// Removes what a crash left half-made or half-removed. Whoever is making one holds its lock.
-fn sweep(root: &Path) {
-    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
-        let text = entry.file_name();
-        let text = text.to_string_lossy();
-        let left = text.starts_with(".old-")
-            || text.starts_with(".new-")
-                && File::open(entry.path().join(name::LOCK)).is_ok_and(|lock| lock.try_lock_shared().is_ok());
-        if left {
-            fs::remove_dir_all(entry.path()).ok();
-        }
     }
 }
 
@@ -458,11 +267,15 @@ impl Runtime for ProcessRuntime {
     }
 
     async fn create(&self, request: &CreateRequest) -> Result<String, RuntimeError> {
-        let spec = self.spec(request).await?;
+        let confinement = self.confinement().await?;
+        let spec =
+            make::spec(request, &self.shared.settings, &self.shared.root, confinement, self.shared.clock.now().wall)
+                .map_err(|refusal| failed(Operation::Create, Some(&request.name), refusal.kind, refusal.message))?;
         let failed = |kind, message: String| failed(Operation::Create, Some(&request.name), kind, message);
         let (id, root) = (spec.id.clone(), self.shared.root.clone());
-        let made =
-            blocking(move || make(&root, &spec)).await.map_err(|error| failed(ErrorKind::Engine, error.to_string()))?;
+        let made = blocking(move || make::make(&root, &spec))
+            .await
+            .map_err(|error| failed(ErrorKind::Engine, error.to_string()))?;
         let made = made.ok_or_else(|| failed(ErrorKind::NameTaken, "the name is taken".to_owned()))?;
         // Where it does not come up, the folder is left without a supervisor: as if it had never been made.
         self.bring_up(made, request).await.map_err(|error| failed(ErrorKind::Engine, error.to_string()))?;
@@ -534,7 +347,7 @@ impl Runtime for ProcessRuntime {
             },
         }
         let root = self.shared.root.clone();
-        blocking(move || clear(&root, &folder.path))
+        blocking(move || make::clear(&root, &folder.path))
             .await
             .map_err(|error| failed(ErrorKind::Engine, &error.to_string()))
     }
@@ -554,28 +367,5 @@ impl Runtime for ProcessRuntime {
 
     fn events(&self, instance: &InstanceId) -> BoxStream<'static, Result<RuntimeEvent, RuntimeError>> {
         events::open(self.shared.root.clone(), instance.clone())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_names_reach_a_path() {
-        for good in ["orch-i-api.v2_x-1", "0123abc"] {
-            assert!(check(good).is_ok(), "{good}");
-        }
-        for bad in ["", "-x", "../x", "a/b", ".new-1", "a b", "ä"] {
-            assert!(check(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn an_id_leads_to_its_name() {
-        for name in ["orch-i-a-1", "orch-i-a.b-1", "a.b"] {
-            assert_eq!(name_of(&new_id(name)), name);
-            assert_eq!(name_of(name), name);
-        }
     }
 }

@@ -327,7 +327,7 @@ fn probed(avoid: Avoid) -> Confinement {
     let outer = if avoid.namespaces { Outer::none(Some("namespaces: not wanted".to_owned())) } else { Outer::enter() };
     (found.pids, found.user_namespace) = (outer.pids, outer.user);
     found.notes.extend(outer.note);
-    if outer.able {
+    if outer.pids {
         match confine::enter(true).and_then(|()| confine::try_out()) {
             Ok(()) => (found.mounts, found.network) = (true, true),
             Err(error) => found.notes.push(format!("own file system view: {error}")),

@@ -24,10 +24,7 @@ pub(super) enum Asked {
 
 /// Asks the supervisor of a folder.
 pub(super) async fn ask(folder: &Path, question: &Ask, limit: Duration) -> Asked {
-    let stream = match connect(folder).await {
-        Ok(stream) => stream,
-        Err(_) => return Asked::NobodyThere,
-    };
+    let Ok(stream) = connect(folder).await else { return Asked::NobodyThere };
     match tokio::time::timeout(limit, exchange(stream, question)).await {
         Ok(Ok(answer)) => Asked::Answered(answer),
         Ok(Err(error)) => Asked::Unknown(format!("its supervisor gave no answer: {error}")),

@@ -3,7 +3,7 @@
 //! | file | written by | meaning |
 //! | --- | --- | --- |
 //! | `spec.json` | the maker, before the folder gets its name | what it was made with |
-//! | `lock` | – | `flock`ed by the supervisor from before the folder gets its name until its end |
+//! | `lock` | the supervisor | its pid, for people; `flock`ed for it from before the folder gets its name until its end |
 //! | `ctl` | the supervisor | the socket that it listens on |
 //! | `refused.json` | the supervisor | the last start could not be made |
 //! | `started.json` | the supervisor | the once-fence |

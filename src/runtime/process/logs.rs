@@ -250,9 +250,10 @@ mod tests {
     fn what_is_left_out_is_told() {
         let dir = tempfile::tempdir().expect("temp dir");
         let mut sink = Sink::new(dir.path().to_owned());
+        let frame = vec![b'x'; FRAME];
         let mut written = 0;
         while written < (KEPT + 3) * SEGMENT {
-            sink.write(LogStream::Stdout, Timestamp::UNIX_EPOCH, &[b'x'; FRAME]).expect("written");
+            sink.write(LogStream::Stdout, Timestamp::UNIX_EPOCH, &frame).expect("written");
             written += FRAME as u64;
         }
         let text = text(cursor(dir.path(), 0));

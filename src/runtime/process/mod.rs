@@ -23,6 +23,7 @@ mod folder;
 mod hidden;
 mod kin;
 mod logs;
+mod make;
 mod settings;
 mod supervisor;
 mod watch;

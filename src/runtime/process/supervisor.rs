@@ -33,7 +33,7 @@ use crate::runtime::LogStream;
 /// How long a client may take to say what it wants, and to take the answer.
 const CLIENT: Duration = Duration::from_secs(2);
 /// How long the confinement may take to be set up: it reads from the file systems that are mounted.
-const SET_UP: Duration = Duration::from_secs(60);
+const SET_UP: Duration = Duration::from_mins(1);
 /// How long output is waited for once everything that we know of has ended.
 const DRAIN: Duration = Duration::from_secs(2);
 /// Between two tries to write what must be written.
@@ -52,7 +52,7 @@ pub(super) fn run() -> ExitCode {
 
 struct Supervisor {
     /// Held for as long as we live.
-    _lock: OwnedFd,
+    _lock: File,
     dir: PathBuf,
     spec: Spec,
     /// Until the command has it.
@@ -89,11 +89,13 @@ enum Next {
 
 impl Supervisor {
     fn begin() -> io::Result<Self> {
-        let lock = io::stdout().as_fd().try_clone_to_owned()?;
+        let mut lock = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         let maker = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         let null = File::options().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdin(&null)?;
         rustix::stdio::dup2_stdout(&null)?;
+        // For people who look for it; whether it lives is told by the lock alone.
+        writeln!(lock, "{}", getpid().as_raw_pid())?;
         // So that no terminal's hang-up or interrupt reaches us.
         setsid()?;
         let spec: Spec = serde_json::from_slice(&fs::read(name::SPEC)?)?;
@@ -247,7 +249,7 @@ impl Supervisor {
         let joined = cgroup::join(&running.groups.paths, running.started.cell.pid);
         joined.map_err(|error| failed(format!("cannot limit it: {error}")))?;
         let confinement = Confinement {
-            mounts: self.outer.able && self.spec.mounts,
+            mounts: self.outer.pids && self.spec.mounts,
             pids: self.outer.pids,
             network: self.spec.no_network,
             user_namespace: self.outer.user,
@@ -298,16 +300,16 @@ impl Supervisor {
         let mut buffer = vec![0; FRAME];
         loop {
             let ready = self.wait(&running)?;
-            if ready.output {
+            if ready.contains(&Source::Output) {
                 self.copy(&mut running.output, LogStream::Stdout, &mut buffer);
             }
-            if ready.errors {
+            if ready.contains(&Source::Errors) {
                 self.copy(&mut running.errors, LogStream::Stderr, &mut buffer);
             }
-            if ready.ended {
+            if ready.contains(&Source::Cell) {
                 break;
             }
-            if ready.client
+            if ready.contains(&Source::Client)
                 && let Ok((client, _)) = self.listener.accept()
                 && let Some((ask, client)) = hear(client)
             {
@@ -327,15 +329,14 @@ impl Supervisor {
     }
 
     /// Waits until something is to be done.
-    fn wait(&self, running: &Running) -> io::Result<Pending> {
+    fn wait(&self, running: &Running) -> io::Result<Vec<Source>> {
         let timeout =
             self.kill_at.map(|at| at.saturating_sub(self.clock.now().monotonic).max(Duration::from_millis(1)));
-        let mut fds = vec![(running.handle.as_fd(), 0), (self.listener.as_fd(), 1)];
-        fds.extend(running.output.as_ref().map(|pipe| (pipe.as_fd(), 2)));
-        fds.extend(running.errors.as_ref().map(|pipe| (pipe.as_fd(), 3)));
-        let ready = wait_for(&fds.iter().map(|(fd, _)| *fd).collect::<Vec<_>>(), timeout)?;
-        let is = |which| fds.iter().zip(&ready).any(|((_, kind), ready)| *kind == which && *ready);
-        Ok(Pending { ended: is(0), client: is(1), output: is(2), errors: is(3) })
+        let mut sources = vec![(running.handle.as_fd(), Source::Cell), (self.listener.as_fd(), Source::Client)];
+        sources.extend(running.output.as_ref().map(|pipe| (pipe.as_fd(), Source::Output)));
+        sources.extend(running.errors.as_ref().map(|pipe| (pipe.as_fd(), Source::Errors)));
+        let ready = wait_for(&sources.iter().map(|(fd, _)| *fd).collect::<Vec<_>>(), timeout)?;
+        Ok(sources.iter().zip(ready).filter(|(_, ready)| *ready).map(|((_, source), _)| *source).collect())
     }
 
     /// Takes what a pipe holds; a pipe that ended is dropped.
@@ -405,17 +406,19 @@ impl Supervisor {
     }
 
     fn clear_scratch(&self) {
-        if !(self.outer.able && self.spec.mounts) {
+        if !(self.outer.pids && self.spec.mounts) {
             fs::remove_dir_all(scratch(&self.spec)).ok();
         }
     }
 }
 
-struct Pending {
-    ended: bool,
-    client: bool,
-    output: bool,
-    errors: bool,
+/// What has something for us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Cell,
+    Client,
+    Output,
+    Errors,
 }
 
 /// Which of the descriptors has something, after at most `timeout`.

@@ -343,7 +343,7 @@ async fn outage(sim: &Sim, deed: Deed) {
 }
 
 /// Somebody starts a second reconciler.
-async fn second(sim: &Sim, without_lock: bool) {
+pub(super) async fn second(sim: &Sim, without_lock: bool) {
     if without_lock {
         sim.files.delete("/repo/.git/orchestrate/lock");
     }

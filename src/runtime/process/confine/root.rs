@@ -62,7 +62,7 @@ pub(in super::super) fn build(spec: &Spec, home: &Path, pids: bool) -> Result<Ve
     // An image has its working directory; here it may be nowhere on the machine.
     let workdir = inside(&spec.workdir);
     if !workdir.exists() {
-        builder.folder(&spec.workdir).map_err(made("the working directory"))?;
+        Builder::folder(&spec.workdir).map_err(made("the working directory"))?;
     }
     builder.seal(&mut notes).map_err(made("read-only mounts"))?;
     settle().map_err(|error| Refused::machine(format!("cannot enter the file system: {error}")))?;
@@ -136,7 +136,7 @@ impl Builder {
                 symlink(fs::read_link(entry.path())?, inside(&path))?;
             } else if kind.is_dir() {
                 fs::create_dir(inside(&path))?;
-                mount_bind_recursive(&entry.path(), &inside(&path))?;
+                mount_bind_recursive(entry.path(), inside(&path))?;
                 self.places.insert(path, false);
             }
         }
@@ -144,9 +144,9 @@ impl Builder {
     }
 
     fn tmpfs(&mut self, path: &Path, data: &str, writable: bool) -> io::Result<()> {
-        self.folder(path)?;
+        Self::folder(path)?;
         let data = std::ffi::CString::new(data)?;
-        mount("tmpfs", &inside(path), "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(data.as_c_str()))?;
+        mount("tmpfs", inside(path), "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(data.as_c_str()))?;
         self.places.insert(path.to_owned(), writable);
         Ok(())
     }
@@ -168,9 +168,9 @@ impl Builder {
         let size = shm.map(|bytes| format!(",size={bytes}")).unwrap_or_default();
         self.tmpfs(&dev.join("shm"), &format!("mode=1777{size}"), true)?;
         let pts = dev.join("pts");
-        self.folder(&pts)?;
+        Self::folder(&pts)?;
         let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-        match mount("devpts", &inside(&pts), "devpts", flags, Some(c"newinstance,ptmxmode=0666,mode=0620")) {
+        match mount("devpts", inside(&pts), "devpts", flags, Some(c"newinstance,ptmxmode=0666,mode=0620")) {
             Ok(()) => {
                 self.places.insert(pts, true);
             }
@@ -181,13 +181,13 @@ impl Builder {
 
     fn processes(&mut self, pids: bool, notes: &mut Vec<String>) -> io::Result<()> {
         let path = Path::new("/proc");
-        self.folder(path)?;
+        Self::folder(path)?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        let own = if pids { mount("proc", &inside(path), "proc", flags, None) } else { Err(rustix::io::Errno::PERM) };
+        let own = if pids { mount("proc", inside(path), "proc", flags, None) } else { Err(rustix::io::Errno::PERM) };
         if let Err(error) = own {
             // An engine's container shows no whole `/proc`, and then none may be mounted.
             notes.push(format!("own /proc: {error}"));
-            mount_bind_recursive(&outside(path), &inside(path))?;
+            mount_bind_recursive(outside(path), inside(path))?;
         }
         // Parts of it that change the machine are root's alone to write, and a root without capabilities is still its
         // owner; Landlock refuses them, and this.
@@ -195,7 +195,7 @@ impl Builder {
         for part in ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"] {
             let part = Path::new(part);
             if inside(part).exists() {
-                mount_bind_recursive(&inside(part), &inside(part))?;
+                mount_bind_recursive(inside(part), inside(part))?;
                 self.places.insert(part.to_owned(), false);
             }
         }
@@ -203,7 +203,7 @@ impl Builder {
     }
 
     fn run(&mut self) -> io::Result<()> {
-        self.folder(Path::new("/run"))?;
+        Self::folder(Path::new("/run"))?;
         for path in OF_RUN.iter().map(Path::new) {
             if outside(path).is_dir() {
                 self.bind(path, path, false)?;
@@ -226,14 +226,14 @@ impl Builder {
 
     fn bind(&mut self, source: &Path, target: &Path, writable: bool) -> io::Result<()> {
         let source = outside(source);
-        if fs::metadata(&source)?.is_dir() { self.folder(target) } else { self.file(target) }?;
-        mount_bind_recursive(&source, &inside(target))?;
+        if fs::metadata(&source)?.is_dir() { Self::folder(target) } else { Self::file(target) }?;
+        mount_bind_recursive(&source, inside(target))?;
         self.places.insert(target.to_owned(), writable);
         Ok(())
     }
 
     /// Makes sure of a folder to mount on.
-    fn folder(&self, path: &Path) -> io::Result<()> {
+    fn folder(path: &Path) -> io::Result<()> {
         Self::plain(path)?;
         let place = inside(path);
         if fs::symlink_metadata(&place).is_ok_and(|metadata| !metadata.is_dir()) {
@@ -243,7 +243,7 @@ impl Builder {
     }
 
     /// Makes sure of a file to mount on.
-    fn file(&self, path: &Path) -> io::Result<()> {
+    fn file(path: &Path) -> io::Result<()> {
         Self::plain(path)?;
         let place = inside(path);
         match fs::symlink_metadata(&place) {
@@ -251,7 +251,7 @@ impl Builder {
             Ok(_) => Ok(()),
             Err(_) => {
                 if let Some(parent) = path.parent() {
-                    self.folder(parent)?;
+                    Self::folder(parent)?;
                 }
                 fs::File::create_new(place).map(drop)
             }

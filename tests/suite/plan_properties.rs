@@ -1,0 +1,313 @@
+//! What holds of every plan, whatever is asked, seen and recorded.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use orchestrate::clock::{Moment, Now};
+use orchestrate::observe::{AttemptKey, ContainerState, InstanceId, Observed, ObservedContainer};
+use orchestrate::plan::{Action, BackOff, Inputs, Memory, Plan, plan};
+use orchestrate::record::{AttemptEnd, Entry, Hold, Ledger, Next, State};
+use orchestrate::spec::{ReadOptions, TaskId, TaskSet, Terms, read};
+use orchestrate::status::{Reason, Request, Status};
+use proptest::prelude::*;
+use serde_json::json;
+
+/// How far a task got, and what the engine shows of it.
+#[derive(Debug, Clone)]
+struct Fate {
+    record: u8,
+    container: Option<ContainerState>,
+    absent: u32,
+    cancel: bool,
+    backing_off: bool,
+    unsettled: bool,
+    dependencies: Vec<bool>,
+    priority: i64,
+}
+
+#[derive(Debug, Clone)]
+struct Case {
+    fates: Vec<Fate>,
+    cap: u32,
+    suspend: bool,
+    away: bool,
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    let states = prop_oneof![
+        3 => Just(None),
+        1 => Just(Some(ContainerState::Created)),
+        2 => Just(Some(ContainerState::Running)),
+        1 => Just(Some(ContainerState::Paused)),
+        1 => Just(Some(ContainerState::Exited)),
+        1 => Just(Some(ContainerState::Dead)),
+    ];
+    let flags = (prop::bool::weighted(0.2), prop::bool::weighted(0.2), prop::bool::weighted(0.3));
+    let rest = (prop::collection::vec(prop::bool::weighted(0.4), 8), -1..2i64);
+    (0..10u8, states, 0..3u32, flags, rest).prop_map(
+        |(record, container, absent, (cancel, backing_off, unsettled), (dependencies, priority))| Fate {
+            record,
+            container,
+            absent,
+            cancel,
+            backing_off,
+            unsettled,
+            dependencies,
+            priority,
+        },
+    )
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    (prop::collection::vec(fate(), 1..9), 1..5u32, prop::bool::weighted(0.1), prop::bool::weighted(0.1))
+        .prop_map(|(fates, cap, suspend, away)| Case { fates, cap, suspend, away })
+}
+
+fn now() -> Now {
+    let wall = jiff::Timestamp::from_second(1_800_000_000).expect("in range");
+    Now { wall, monotonic: Duration::from_secs(1_000), boot_id: "boot".into() }
+}
+
+fn ago(seconds: u64) -> Moment {
+    let now = now();
+    Now { monotonic: now.monotonic - Duration::from_secs(seconds), ..now }.moment()
+}
+
+struct World {
+    tasks: TaskSet,
+    ledger: Ledger,
+    observed: Observed,
+    memory: Memory,
+}
+
+impl World {
+    fn plan(&self) -> Plan {
+        let Self { tasks, ledger, observed, memory } = self;
+        plan(&Inputs { tasks, observed, ledger, memory, now: &now(), frozen: false })
+    }
+
+    fn state(&self, task: &TaskId) -> State {
+        self.ledger.task(task).map(|record| record.state.clone()).unwrap_or_default()
+    }
+}
+
+fn end(reason: Reason) -> AttemptEnd {
+    AttemptEnd {
+        reason,
+        message: "over".to_owned(),
+        exit_code: Some(0),
+        oom_killed: false,
+        head: None,
+        result: None,
+        started_at: None,
+        finished_at: now().wall,
+        log: None,
+        log_error: None,
+    }
+}
+
+fn entries(task: &TaskId, terms: &Terms, spec: &orchestrate::spec::SpecDigest, fate: &Fate) -> Vec<Entry> {
+    let key = AttemptKey { task: task.clone(), attempt: 1 };
+    let intent = Entry::Intent {
+        key: key.clone(),
+        spec: spec.clone(),
+        host: "h".to_owned(),
+        terms: terms.clone(),
+        at: ago(300),
+    };
+    let start = Entry::StartIntent { key: key.clone(), at: ago(200) };
+    let ended = |next: Next, reason: Reason, ago_seconds: u64| Entry::Ended {
+        key: key.clone(),
+        end: end(reason),
+        next,
+        at: ago(ago_seconds),
+    };
+    let retry = Next::Retry { reason: Reason::BackOff, pause_ms: 60_000 };
+    let hold = Hold { reason: Reason::ImageMissing, message: "no image".to_owned(), key: String::new() };
+    let held = Entry::Held { task: task.clone(), hold, at: ago(100) };
+    let mut entries = match fate.record {
+        0 => vec![],
+        1 => vec![intent],
+        2 | 3 => vec![intent, start],
+        4 => vec![intent, start, ended(retry, Reason::NonZeroExit, 10)],
+        5 => vec![intent, start, ended(retry, Reason::NonZeroExit, 90)],
+        6 => vec![intent, held],
+        7 => vec![intent, start, ended(Next::Fail, Reason::NonZeroExit, 50)],
+        8 => vec![Entry::Requested { task: task.clone(), request: Request::Cancel, at: ago(9) }],
+        _ => vec![intent, start, ended(Next::Complete, Reason::Succeeded, 50)],
+    };
+    if fate.cancel && (1..=3).contains(&fate.record) {
+        entries.push(Entry::Requested { task: task.clone(), request: Request::Cancel, at: ago(5) });
+    }
+    entries
+}
+
+fn world(case: &Case) -> World {
+    let tasks: Vec<serde_json::Value> = case
+        .fates
+        .iter()
+        .enumerate()
+        .map(|(n, fate)| {
+            let on: Vec<String> = (0..n).filter(|at| fate.dependencies[*at % 8]).map(|at| format!("t{at}")).collect();
+            json!({
+                "id": format!("t{n}"), "agent": "shell", "image": "i", "command": ["x"], "dependencies": on,
+                "priority": fate.priority, "timeout": if n % 3 == 0 { "1m" } else { "1h" },
+            })
+        })
+        .collect();
+    let plan = json!({ "max_concurrent": case.cap, "suspend": case.suspend, "tasks": tasks });
+    let text = serde_json::to_vec(&plan).expect("plain data");
+    let tasks = read(&text, ReadOptions::default()).expect("valid").tasks;
+    let mut ledger = Ledger::default();
+    ledger.apply(&Entry::Opened { format: 1, instance: InstanceId("i".into()), at: ago(900) });
+    ledger.apply(&Entry::Plan { plan_id: "p".to_owned(), at: ago(900) });
+    let mut containers = BTreeMap::new();
+    let mut absent = BTreeMap::new();
+    let mut memory = Memory::new();
+    for (n, fate) in case.fates.iter().enumerate() {
+        let spec = &tasks.tasks[n];
+        for entry in entries(&spec.id, &Terms::from(spec.attempt.as_ref()), &spec.digest, fate) {
+            ledger.apply(&entry);
+        }
+        let key = AttemptKey { task: spec.id.clone(), attempt: 1 };
+        match fate.container {
+            Some(state) if fate.record > 0 => {
+                let container = ObservedContainer {
+                    id: format!("c{n}"),
+                    name: format!("orch-i-{key}"),
+                    key: key.clone(),
+                    plan: "p".to_owned(),
+                    state,
+                };
+                containers.insert(key.clone(), container);
+            }
+            _ => {
+                absent.insert(key.clone(), fate.absent);
+            }
+        }
+        if fate.backing_off {
+            let (since, pause) = (ago(1), Duration::from_secs(5));
+            let message = "the disk is full".to_owned();
+            memory.backoff.insert(spec.id.clone(), BackOff { since, pause, failures: 1, message });
+        }
+        if fate.unsettled && fate.record == 3 {
+            memory.unsettled.insert(key, ago(2));
+        }
+    }
+    let unavailable = case.away.then(|| "no answer".to_owned());
+    World { tasks, ledger, observed: Observed { unavailable, containers, absent }, memory }
+}
+
+fn is_completed(world: &World, task: &TaskId) -> bool {
+    world.state(task) == State::Done(Status::Completed)
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_launched_before_its_dependencies_or_without_a_slot(case in case()) {
+        let world = world(&case);
+        let plan = world.plan();
+        let mut starting = 0;
+        for action in &plan.actions {
+            let Some(ix) = action.ix else { continue };
+            let spec = world.tasks.task(ix);
+            prop_assert_eq!(&spec.id, &action.key.task);
+            match action.action {
+                Action::Launch { resume: false } => {
+                    prop_assert!(spec.dependencies.iter().all(|on| is_completed(&world, on)), "{}", spec.id);
+                    prop_assert!(!case.suspend && !case.away);
+                    starting += 1;
+                }
+                Action::Launch { resume: true } | Action::Start => starting += 1,
+                _ => {}
+            }
+        }
+        let live = world.observed.containers.values().filter(|container| container.state.is_live()).count();
+        prop_assert!(starting == 0 || starting + live <= usize::try_from(case.cap).expect("small"));
+    }
+
+    #[test]
+    fn what_is_over_is_left_alone_and_everything_else_is_explained(case in case()) {
+        let world = world(&case);
+        let plan = world.plan();
+        for (spec, status) in world.tasks.tasks.iter().zip(&plan.tasks) {
+            let acts = plan.actions.iter().filter(|action| action.key.task == spec.id).count();
+            prop_assert!(acts <= 1);
+            if let State::Done(done) = world.state(&spec.id) {
+                prop_assert_eq!(acts, 0);
+                prop_assert_eq!(status.status, done);
+                continue;
+            }
+            let reason = status.reason.expect("a reason");
+            let told = reason == Reason::Started || status.message.as_ref().is_some_and(|m| !m.is_empty());
+            prop_assert!(told, "{}: {:?}", spec.id, status);
+            if acts == 0 && status.status == Status::Pending && !case.away && !case.suspend {
+                let waits = matches!(reason, Reason::WaitingForDependencies | Reason::WaitingForSlot);
+                prop_assert!(waits || plan.wake.is_some(), "{}: {:?}", spec.id, status);
+            }
+        }
+    }
+
+    #[test]
+    fn equal_inputs_give_equal_plans(case in case()) {
+        prop_assert_eq!(world(&case).plan(), world(&case).plan());
+    }
+
+    #[test]
+    fn slots_go_to_what_was_begun_then_by_priority_then_to_the_longest_chain(case in case()) {
+        let world = world(&case);
+        let plan = world.plan();
+        let rank = |action: &orchestrate::plan::PlannedAction| {
+            let ix = action.ix?;
+            let begun = match action.action {
+                Action::Launch { resume } => resume,
+                Action::Start => true,
+                _ => return None,
+            };
+            let priority = world.tasks.task(ix).attempt.priority;
+            Some((!begun, std::cmp::Reverse(priority), std::cmp::Reverse(world.tasks.graph.chain_behind(ix)), ix))
+        };
+        let ranks: Vec<_> = plan.actions.iter().filter_map(rank).collect();
+        prop_assert!(ranks.is_sorted());
+        // Nobody with a better claim is left waiting for a slot.
+        let chosen = plan.actions.iter().filter_map(|action| Some((action.ix?, rank(action)?))).last();
+        if let Some((_, worst)) = chosen {
+            for (ix, spec) in world.tasks.iter() {
+                let status = &plan.tasks[ix.index()];
+                if status.reason == Some(Reason::WaitingForSlot) {
+                    let begun = world.state(&spec.id) == State::Live;
+                    let chain = std::cmp::Reverse(world.tasks.graph.chain_behind(ix));
+                    let claim = (!begun, std::cmp::Reverse(spec.attempt.priority), chain, ix);
+                    prop_assert!(claim > worst, "{} waits", spec.id);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn with_all_its_actions_under_way_a_plan_asks_for_nothing_more(case in case()) {
+        let mut world = world(&case);
+        let first = world.plan();
+        for action in &first.actions {
+            world.memory.in_flight.insert(action.key.task.clone(), action.action);
+        }
+        prop_assert_eq!(world.plan().actions, vec![]);
+    }
+
+    #[test]
+    fn results_are_taken_in_and_losses_recorded_only_where_the_engine_says_so(case in case()) {
+        let world = world(&case);
+        for action in world.plan().actions {
+            let container = world.observed.containers.get(&action.key);
+            prop_assert!(world.observed.unavailable.is_none());
+            match action.action {
+                Action::Harvest => prop_assert!(container.is_some_and(|container| !container.state.is_live())),
+                Action::Lose => {
+                    prop_assert!(container.is_none() && world.observed.absent.get(&action.key) >= Some(&2));
+                }
+                Action::Stop(_) => prop_assert!(container.is_some_and(|container| container.state.is_live())),
+                _ => {}
+            }
+        }
+    }
+}
