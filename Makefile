@@ -28,6 +28,7 @@ test: test-tools ## run all tests, those on a real engine included
 .PHONY: test-tools
 test-tools: ## install what the tests need, where that is missing and we may
 	@tests/engine/tools
+	@tests/tools/observability
 
 .PHONY: check
 check: fmt clippy deny docs test ## all that a change has to pass

@@ -2,10 +2,13 @@
 #![expect(dead_code, reason = "each test uses its part")]
 #![expect(unreachable_pub, reason = "a test binary has no outside")]
 
+pub mod browser;
 pub mod engine;
 pub mod fake_clock;
 pub mod fake_files;
 pub mod fake_repository;
 pub mod fake_runtime;
+pub mod plans;
 pub mod project;
+pub mod web;
 pub mod world;
