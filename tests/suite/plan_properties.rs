@@ -124,14 +124,14 @@ fn entries(task: &TaskId, terms: &Terms, spec: &orchestrate::spec::SpecDigest, f
     };
     let retry = Next::Retry { reason: Reason::BackOff, pause_ms: 60_000 };
     let hold = Hold { reason: Reason::ImageMissing, message: "no image".to_owned(), key: String::new() };
-    let held = Entry::Held { task: task.clone(), hold, at: ago(100) };
+    let stuck = Entry::Held { task: task.clone(), hold, at: ago(100) };
     let mut all = match fate.record {
         0 => vec![],
         1 => vec![intent],
         2 | 3 => vec![intent, start],
         4 => vec![intent, start, closed(retry, Reason::NonZeroExit, 10)],
         5 => vec![intent, start, closed(retry, Reason::NonZeroExit, 90)],
-        6 => vec![intent, held],
+        6 => vec![intent, stuck],
         7 => vec![intent, start, closed(Next::Fail, Reason::NonZeroExit, 50)],
         8 => vec![Entry::Requested { task: task.clone(), request: Request::Cancel, at: ago(9) }],
         _ => vec![intent, start, closed(Next::Complete, Reason::Succeeded, 50)],
