@@ -245,10 +245,8 @@ impl Ledger {
             Entry::Held { task, hold, .. } => {
                 let record = self.record(task);
                 if !matches!(record.state, State::Done(_)) {
-                    record.state = match std::mem::take(&mut record.cancel) {
-                        true => State::Done(Status::Cancelled),
-                        false => State::Held(hold.clone()),
-                    };
+                    let cancelled = std::mem::take(&mut record.cancel);
+                    record.state = if cancelled { State::Done(Status::Cancelled) } else { State::Held(hold.clone()) };
                 }
             }
             Entry::Released { task, .. } => {
