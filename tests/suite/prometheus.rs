@@ -95,12 +95,18 @@ impl Prometheus {
             .stderr(Stdio::null())
             .spawn()
             .expect("starts");
-        Some(Self { address, _process: Running(process), _dir: dir })
+        Some(Self { address, _process: Running(process), _dir: dir }.await_ready())
     }
 
     fn api(&self, path: &str) -> Option<Value> {
         let answer = call(&self.address, "GET", &format!("/api/v1/{path}"), None).ok()?;
         if answer["status"] == "success" { Some(answer["data"].clone()) } else { None }
+    }
+
+    /// Waits until it takes queries.
+    fn await_ready(self) -> Self {
+        wait_for("Prometheus", || self.api("query?query=1"));
+        self
     }
 
     /// The series that a query gives now; fails where it is refused.

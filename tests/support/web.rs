@@ -36,13 +36,30 @@ fn try_raw(address: &str, request: &str) -> std::io::Result<Answer> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(request.as_bytes())?;
     let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes)?;
+    let mut piece = [0; 16 << 10];
+    // Not everybody closes although asked to.
+    while !is_whole(&bytes) {
+        match stream.read(&mut piece)? {
+            0 => break,
+            read => bytes.extend_from_slice(&piece[..read]),
+        }
+    }
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
     let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
     let body = if chunked { dechunked(body) } else { body.to_owned() };
     Ok(Answer { status, head: head.to_owned(), body })
+}
+
+/// Whether as much is there as the head says; where it does not say, the end tells.
+fn is_whole(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let Some((head, _)) = text.split_once("\r\n\r\n") else { return false };
+    let head = head.to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+    let start = memchr::memmem::find(bytes, b"\r\n\r\n").unwrap_or(bytes.len()) + 4;
+    length.is_some_and(|length| bytes.len() >= start + length)
 }
 
 fn dechunked(mut body: &str) -> String {
