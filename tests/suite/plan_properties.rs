@@ -103,6 +103,8 @@ fn end(reason: Reason) -> AttemptEnd {
         finished_at: now().wall,
         log: None,
         log_error: None,
+        verify_log: None,
+        report: None,
     }
 }
 
@@ -195,7 +197,7 @@ fn world(case: &Case) -> World {
         }
     }
     let unavailable = case.away.then(|| "no answer".to_owned());
-    World { tasks, ledger, observed: Observed { unavailable, containers, absent }, memory }
+    World { tasks, ledger, observed: Observed { unavailable, containers, absent, ..Observed::default() }, memory }
 }
 
 fn is_completed(world: &World, task: &TaskId) -> bool {
