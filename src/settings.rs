@@ -70,6 +70,11 @@ impl Settings {
         Self { home, docker, output, vars: vars.collect() }
     }
 
+    /// All variables, for what is passed on by name.
+    pub(crate) fn vars(&self) -> BTreeMap<String, String> {
+        self.vars.clone()
+    }
+
     /// Where secrets come from.
     pub fn secrets(&self) -> SecretSource {
         SecretSource::new(self.vars.clone(), self.home.clone())

@@ -1,6 +1,6 @@
 //! Takes in the result of an attempt: log, then git, then the journal. Nothing removes a container.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::capture::{LogFailure, capture_log};
 use super::context::Context;
@@ -13,7 +13,7 @@ use crate::clock::Moment;
 use crate::git::{BranchResult, CommitId, GitError, ResultRequest};
 use crate::observe::{AttemptKey, ContainerDetail, names};
 use crate::plan::{Ending, Evidence, is_interrupted as interrupted, judge};
-use crate::record::{AttemptEnd, Entry, TaskRecord};
+use crate::record::{AttemptEnd, Entry, StopCause, TaskRecord};
 use crate::runtime::{LogOptions, RuntimeEvent};
 use crate::spec::{Leftovers, Terms};
 
@@ -105,8 +105,13 @@ pub(super) async fn end(
 
 fn finish(context: &Context, key: &AttemptKey, ending: &Ending, facts: Facts) -> Result<(), ActError> {
     let now = context.clock.now();
-    let record = context.known(&key.task);
-    let Some(terms) = record.current.as_ref().map(|current| current.terms.clone()) else { return Ok(()) };
+    let mut record = context.known(&key.task);
+    let Some(current) = &mut record.current else { return Ok(()) };
+    let terms = current.terms.clone();
+    if current.stop == Some(StopCause::Deadline) && ended_in_time(&facts, &terms) {
+        // Our picture was older than its end, and the stop met nobody.
+        current.stop = None;
+    }
     let verdict = judge(ending, &terms, &record);
     let message = std::iter::once(verdict.message).chain(facts.notes).collect::<Vec<_>>().join("; ");
     let end = AttemptEnd {
@@ -125,6 +130,13 @@ fn finish(context: &Context, key: &AttemptKey, ending: &Ending, facts: Facts) ->
     Ok(())
 }
 
+fn ended_in_time(facts: &Facts, terms: &Terms) -> bool {
+    let (Some(from), Some(to), Some(timeout)) = (facts.started_at, facts.finished_at, terms.timeout()) else {
+        return false;
+    };
+    SignedDuration::try_from(timeout).is_ok_and(|timeout| to.duration_since(from) < timeout)
+}
+
 /// Whether the engine or the machine ended it. An ordinary end costs no call.
 async fn is_interrupted(context: &Context, job: &Job, detail: &ContainerDetail) -> Result<bool, ActError> {
     let record = context.known(&job.key.task);
@@ -140,6 +152,7 @@ async fn is_interrupted(context: &Context, job: &Job, detail: &ContainerDetail) 
     let by_its_clock = |lost: &Moment| engine_now.checked_sub(lost.age(&now)).unwrap_or(engine_now);
     Ok(interrupted(&Evidence {
         code: detail.exit_code,
+        oom_killed: detail.oom_killed,
         started_at: detail.started_at,
         finished_at: detail.finished_at,
         engine_started_at: engine.started_at,

@@ -8,6 +8,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
 
 use super::{describe, events, graph, init, logs, once, plan, request, review, run, schema, shell, status, validate};
+use crate::spec::RuntimeKind;
 
 /// Work off a plan of coding-agent tasks: one git worktree, branch and container for each.
 #[derive(Debug, Parser)]
@@ -55,6 +56,15 @@ pub(super) struct Global {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(super) file: Option<PathBuf>,
 
+    /// Run attempts on this runtime, whatever the plan file says [default: the file's `runtime`, else docker]
+    #[arg(long, value_name = "RUNTIME", global = true, env = "ORCHESTRATE_RUNTIME", hide_env_values = true)]
+    pub(super) runtime: Option<Runtime>,
+
+    /// With `--runtime process`: run attempts although this machine can confine them in no way
+    #[arg(long, global = true, env = "ORCHESTRATE_ALLOW_UNCONFINED", hide_env_values = true)]
+    #[arg(value_parser = clap::builder::FalseyValueParser::new())]
+    pub(super) allow_unconfined: bool,
+
     /// Say nothing but errors on standard error
     #[arg(short, long, global = true, env = "ORCHESTRATE_QUIET", hide_env_values = true)]
     #[arg(value_parser = clap::builder::FalseyValueParser::new(), conflicts_with = "verbose")]
@@ -74,6 +84,24 @@ pub(super) struct Global {
     #[arg(long, value_name = "FORMAT", global = true, env = "ORCHESTRATE_LOG_FORMAT", hide_env_values = true)]
     #[arg(default_value = "text")]
     pub(super) log_format: LogFormat,
+}
+
+/// Where attempts run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Runtime {
+    /// Containers of a Docker-compatible engine
+    Docker,
+    /// Local processes, confined as far as the kernel allows; no container
+    Process,
+}
+
+impl From<Runtime> for RuntimeKind {
+    fn from(runtime: Runtime) -> Self {
+        match runtime {
+            Runtime::Docker => Self::Docker,
+            Runtime::Process => Self::Process,
+        }
+    }
 }
 
 /// When to colour.

@@ -14,6 +14,7 @@ mod plan;
 mod request;
 mod review;
 mod run;
+mod runtime;
 mod schema;
 mod shell;
 mod signals;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::args::Global;
 use super::output::Output;
+use super::runtime;
 use crate::act::Ports;
 use crate::clock::{Clock, SystemClock};
 use crate::controller::{self, OpenOptions, Reconciler, RunError, Snapshot};
@@ -15,7 +16,6 @@ use crate::observe::names;
 use crate::record::{Files, Holder, OsFiles};
 use crate::report::diagnostics;
 use crate::report::{View, plural};
-use crate::runtime::docker::{DockerRuntime, Endpoint};
 use crate::settings::Settings;
 use crate::spec::Origin;
 
@@ -61,23 +61,21 @@ impl Context {
     /// Finds the repository and the engine. Asks the engine nothing yet.
     pub(super) fn world(&self) -> Result<World, Report> {
         let repository = GixRepository::discover(self.dir())?;
-        let endpoint = Endpoint::find(&self.settings.docker)?;
-        let socket = match &endpoint {
-            Endpoint::Unix(path) => Some(path.clone()),
-            Endpoint::Tcp(_) => None,
-        };
         let root = &repository.layout().root;
         let folder = root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let plan_file = match &self.global.file {
             Some(file) => self.path(file),
             None => root.join(PLAN_FILE),
         };
+        let kind = self.global.runtime.map_or_else(|| runtime::of_file(&plan_file), Into::into);
+        let state_dir = names::state_dir(&repository.layout().common_dir);
+        let chosen = runtime::choose(kind, &self.settings, &state_dir, self.global.allow_unconfined)?;
         Ok(World {
             repository: Arc::new(repository),
-            runtime: Arc::new(DockerRuntime::at(endpoint)),
+            runtime: chosen.runtime,
             files: Arc::new(OsFiles),
             clock: Arc::new(SystemClock::new()),
-            socket,
+            socket: chosen.socket,
             plan_file,
             folder,
         })

@@ -9,13 +9,15 @@ use std::time::Duration;
 use super::backoff::Jitter;
 use super::desired;
 use super::error::RunError;
+use super::holds::HeldTask;
+use super::publishing::{PublishResult, Publishing};
 use super::snapshot::Snapshot;
-use crate::act::{Context, Executor, Failure, Job, Outcome, Ports, SecretSource, dependency_heads, fingerprint};
+use crate::act::{Context, Executor, Failure, Job, Outcome, Ports, SecretSource, dependency_heads};
 use crate::clock::{Moment, Now};
 use crate::git::GitError;
 use crate::observe::{Applied, AttemptKey, InstanceId, ObservedContainer, Observer};
 use crate::plan::{BackOff, Inputs, Memory, Plan, PlannedAction, plan};
-use crate::record::{Entry, Holder, Journal, PlanFile, PlanFileError, Publication, State, StateLock, Witness};
+use crate::record::{AttemptRecord, Entry, Holder, Journal, PlanFile, PlanFileError, State, StateLock, Witness};
 use crate::runtime::{RuntimeError, RuntimeEvent};
 use crate::spec::{ReadOptions, Refused, TaskId, TaskSet};
 use crate::status::{Published, TaskStatus};
@@ -46,6 +48,19 @@ const MAX_AWAY_PAUSE: Duration = Duration::from_secs(15);
 /// A start that was sent so long ago has arrived or never will: the adapter waits half a minute for an answer, and the
 /// grace follows.
 const ARRIVES: Duration = Duration::from_mins(1);
+
+/// How long an engine may work on a start before its caller gives up; a caller that died leaves it no less time.
+const ANSWERS: Duration = Duration::from_secs(30);
+
+/// From when on the grace of a start counts that an earlier process may have sent.
+fn on_its_way(attempt: &AttemptRecord, now: &Now) -> Moment {
+    let mut at = now.moment();
+    if let Some(sent) = &attempt.start_intent {
+        let answered = sent.monotonic_ms + u64::try_from(ANSWERS.as_millis()).unwrap_or(0);
+        at.monotonic_ms = at.monotonic_ms.max(answered);
+    }
+    at
+}
 
 /// How many losses of the runtime are remembered.
 const OUTAGES: usize = 16;
@@ -94,7 +109,7 @@ impl Reconciler {
         let sent = journal.ledger().live().filter(|(_, attempt)| {
             attempt.start_intent.as_ref().is_some_and(|sent| sent.boot_id == now.boot_id && sent.age(&now) < ARRIVES)
         });
-        memory.unsettled = sent.map(|(key, _)| (key, now.moment())).collect();
+        memory.unsettled = sent.map(|(key, attempt)| (key, on_its_way(attempt, &now))).collect();
         let context = Arc::new(Context::new(ports, journal, secrets).with_protected(home, sockets));
         Ok(Self {
             executor: Executor::new(Arc::clone(&context)),
@@ -348,17 +363,6 @@ impl Reconciler {
         holds
     }
 
-    /// Tells which holds no longer hold.
-    pub(super) async fn outdated(context: Arc<Context>, holds: Vec<HeldTask>) -> Vec<TaskId> {
-        let mut outdated = Vec::new();
-        for held in holds {
-            if fingerprint(&context, &held.spec, &held.heads, held.hold.reason).await != held.hold.key {
-                outdated.push(held.spec.id);
-            }
-        }
-        outdated
-    }
-
     /// Records that tasks are held no more.
     pub(super) fn release(&mut self, tasks: Vec<TaskId>) -> Result<(), RunError> {
         for task in tasks {
@@ -489,33 +493,5 @@ impl Reconciler {
     /// Tells somebody of every fact that becomes durable from now on.
     pub fn set_witness(&self, witness: Arc<dyn Witness>) {
         self.context.journal().set_witness(witness);
-    }
-}
-
-/// A task that is held.
-#[derive(Debug, Clone)]
-pub(super) struct HeldTask {
-    spec: crate::spec::TaskSpec,
-    heads: Vec<crate::act::DependencyHead>,
-    hold: crate::record::Hold,
-}
-
-/// A write of the plan file that is due.
-#[derive(Debug, Clone)]
-pub(super) struct Publishing {
-    file: PlanFile,
-    plan_id: String,
-    statuses: HashMap<TaskId, TaskStatus>,
-    seen: Option<Vec<u8>>,
-}
-
-/// What came of it.
-pub(super) type PublishResult = Result<Publication, PlanFileError>;
-
-impl Publishing {
-    /// Writes, where there is something to write.
-    pub(super) async fn write(self) -> (Self, PublishResult) {
-        let result = self.file.publish(&self.plan_id, &self.statuses, self.seen.as_deref()).await;
-        (self, result)
     }
 }

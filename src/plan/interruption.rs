@@ -25,6 +25,8 @@ const SIGNALLED: [i64; 2] = [137, 143];
 pub struct Evidence {
     /// Its exit code.
     pub code: i64,
+    /// The kernel killed one of its processes for memory, which explains a kill.
+    pub oom_killed: bool,
     /// When it last started.
     pub started_at: Option<Timestamp>,
     /// When it ended.
@@ -42,7 +44,7 @@ pub struct Evidence {
 /// Whether the engine or the machine ended it.
 pub fn is_interrupted(evidence: &Evidence) -> bool {
     let (Some(started), Some(finished)) = (evidence.started_at, evidence.finished_at) else { return false };
-    let signalled = SIGNALLED.contains(&evidence.code);
+    let signalled = SIGNALLED.contains(&evidence.code) && !evidence.oom_killed;
     let outages = || evidence.outages.iter().copied().filter(|lost| *lost >= started);
     let Some(engine) = evidence.engine_started_at else {
         let vanished = evidence.code == VANISHED && (evidence.rebooted || outages().any(|lost| finished >= lost));
@@ -74,6 +76,8 @@ fn signed(span: Duration) -> SignedDuration {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     fn at(second: i64) -> Timestamp {
@@ -84,6 +88,7 @@ mod tests {
     fn evidence(change: impl FnOnce(&mut Evidence)) -> bool {
         let mut evidence = Evidence {
             code: 0,
+            oom_killed: false,
             started_at: Some(at(100)),
             finished_at: Some(at(500)),
             engine_started_at: Some(at(600)),
@@ -95,52 +100,24 @@ mod tests {
         is_interrupted(&evidence)
     }
 
-    type Change = fn(&mut Evidence);
-
-    #[test]
-    fn only_a_proven_restart_interrupts() {
-        let cases: &[(&str, bool, Change)] = &[
-            ("any code right after the stop", true, |_| ()),
-            ("ended before the stop", false, |e| e.finished_at = Some(at(490))),
-            ("ended by itself amid a long outage", false, |e| e.finished_at = Some(at(550))),
-            ("what the new engine killed", true, |e| e.finished_at = Some(at(598))),
-            ("a socket lost and found", false, |e| e.engine_started_at = Some(at(50))),
-            ("with live restore its code stands", false, |e| e.live_restore = true),
-            ("power loss with live restore", true, |e| {
-                e.live_restore = true;
-                e.code = 255;
-                e.finished_at = Some(at(599));
-            }),
-            ("power loss", true, |e| {
-                e.outages.clear();
-                e.code = 255;
-                e.finished_at = Some(at(601));
-            }),
-            ("nobody saw the stop and it was killed", true, |e| {
-                e.outages.clear();
-                e.code = 143;
-            }),
-            ("nobody saw the stop and it ended well", false, |e| e.outages.clear()),
-            ("an outage before it began", false, |e| {
-                e.outages = vec![at(90)];
-            }),
-            ("no start time proves nothing", false, |e| {
-                e.engine_started_at = None;
-                e.code = 143;
-            }),
-            ("no start time and a reboot", true, |e| {
-                e.engine_started_at = None;
-                e.code = 137;
-                e.rebooted = true;
-            }),
-            ("no start time and vanished in an outage", true, |e| {
-                e.engine_started_at = None;
-                e.code = 255;
-            }),
-            ("it never ran", false, |e| e.started_at = None),
-        ];
-        for (case, expected, change) in cases {
-            assert_eq!(evidence(change), *expected, "{case}");
-        }
+    #[rstest]
+    #[case::any_code_right_after_the_stop(true, |_: &mut Evidence| ())]
+    #[case::ended_before_the_stop(false, |e: &mut Evidence| e.finished_at = Some(at(490)))]
+    #[case::ended_by_itself_amid_a_long_outage(false, |e: &mut Evidence| e.finished_at = Some(at(550)))]
+    #[case::what_the_new_engine_killed(true, |e: &mut Evidence| e.finished_at = Some(at(598)))]
+    #[case::a_socket_lost_and_found(false, |e: &mut Evidence| e.engine_started_at = Some(at(50)))]
+    #[case::with_live_restore_its_code_stands(false, |e: &mut Evidence| e.live_restore = true)]
+    #[case::power_loss_with_live_restore(true, |e: &mut Evidence| { e.live_restore = true; e.code = 255; e.finished_at = Some(at(599)); })]
+    #[case::power_loss(true, |e: &mut Evidence| { e.outages.clear(); e.code = 255; e.finished_at = Some(at(601)); })]
+    #[case::nobody_saw_the_stop_and_it_was_killed(true, |e: &mut Evidence| { e.outages.clear(); e.code = 143; })]
+    #[case::nobody_saw_the_stop_and_memory_ran_out(false, |e: &mut Evidence| { e.outages.clear(); e.code = 137; e.oom_killed = true; })]
+    #[case::nobody_saw_the_stop_and_it_ended_well(false, |e: &mut Evidence| e.outages.clear())]
+    #[case::an_outage_before_it_began(false, |e: &mut Evidence| { e.outages = vec![at(90)]; })]
+    #[case::no_start_time_proves_nothing(false, |e: &mut Evidence| { e.engine_started_at = None; e.code = 143; })]
+    #[case::no_start_time_and_a_reboot(true, |e: &mut Evidence| { e.engine_started_at = None; e.code = 137; e.rebooted = true; })]
+    #[case::no_start_time_and_vanished_in_an_outage(true, |e: &mut Evidence| { e.engine_started_at = None; e.code = 255; })]
+    #[case::it_never_ran(false, |e: &mut Evidence| e.started_at = None)]
+    fn only_a_proven_restart_interrupts(#[case] expected: bool, #[case] change: fn(&mut Evidence)) {
+        assert_eq!(evidence(change), expected);
     }
 }

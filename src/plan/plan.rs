@@ -308,7 +308,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Attempts whose task the file no longer names and whose container may be about to run: they hold slots as well.
-    fn unseen(&self) -> usize {
+    fn unseen(&mut self) -> usize {
         let memory = self.inputs.memory;
         let live = self.inputs.ledger.live().filter(|(key, _)| self.inputs.tasks.find(key.task.as_str()).is_none());
         let may_start = |(key, attempt): &(AttemptKey, &AttemptRecord)| {
@@ -323,13 +323,16 @@ impl<'a> Planner<'a> {
                 }
             }
         };
-        let begun = live.filter(may_start).count();
+        let begun: Vec<AttemptKey> = live.filter(may_start).map(|(key, _)| key).collect();
+        for key in &begun {
+            self.wake_in(memory.settling(key, self.inputs.now));
+        }
         // Not even the intent is recorded yet.
         let fresh = memory.in_flight.iter().filter(|(task, action)| {
             let unknown = self.record(task).is_none_or(|record| record.state != State::Live);
             matches!(action, Action::Launch { .. }) && unknown && self.inputs.tasks.find(task.as_str()).is_none()
         });
-        begun + fresh.count()
+        begun.len() + fresh.count()
     }
 
     /// Attempts whose task the file no longer names: their results are taken in all the same.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::ledger::TaskRecord;
 use crate::clock::Moment;
 use crate::git::CommitId;
 use crate::observe::{AttemptKey, InstanceId};
@@ -46,6 +47,15 @@ pub enum Entry {
         /// The task.
         task: TaskId,
         /// When.
+        at: Moment,
+    },
+    /// All that is known of a task, in the place of its earlier records; see [`super::Journal::open`].
+    Kept {
+        /// The task.
+        task: TaskId,
+        /// What the earlier records gave.
+        record: Box<TaskRecord>,
+        /// When it was written.
         at: Moment,
     },
     /// A person asked for something.
@@ -235,6 +245,7 @@ impl Entry {
             | Self::Plan { at, .. }
             | Self::Renewed { at, .. }
             | Self::Taken { at, .. }
+            | Self::Kept { at, .. }
             | Self::Requested { at, .. }
             | Self::Intent { at, .. }
             | Self::Prepared { at, .. }
@@ -253,6 +264,7 @@ impl Entry {
         match self {
             Self::Opened { .. } | Self::Plan { .. } => None,
             Self::Taken { task, .. }
+            | Self::Kept { task, .. }
             | Self::Renewed { task, .. }
             | Self::Requested { task, .. }
             | Self::Held { task, .. }

@@ -15,6 +15,10 @@ use crate::observe::InstanceId;
 
 /// The journal's name in the state dir.
 const NAME: &str = "journal";
+/// The journal before its records were last put together, for those who read what happened.
+const EARLIER: &str = "journal.1";
+/// A journal longer than this many bytes is put together when it is opened, where that halves it.
+const LONG: u64 = 4 << 20;
 
 /// The open journal and the ledger that it gives. Whoever writes holds the reconciler's lock.
 pub struct Journal {
@@ -42,6 +46,8 @@ pub struct Stored {
     pub entries: Vec<Entry>,
     /// What they give.
     pub ledger: Ledger,
+    /// A newer program wrote it: what this one does not know is left out.
+    pub newer: bool,
 }
 
 /// Why the journal cannot be used.
@@ -89,15 +95,46 @@ impl Journal {
         if total > len {
             journal.files.truncate(&journal.path, len)?;
         }
+        journal.shorten(state_dir, now);
         if journal.ledger.instance().is_none() {
             journal.append(&Entry::Opened { format: FORMAT, instance: new_instance(), at: now.moment() })?;
         }
         Ok(journal)
     }
 
-    /// Reads the journal without a lock. A torn tail may be a record that is being written, and is passed over.
+    /// Reads the journal without a lock, with the records of before it was put together. A torn tail may be a record that
+    /// is being written, and is passed over; so is what only a newer program understands.
     pub fn read(files: &dyn Files, state_dir: &Path) -> Result<Stored, JournalError> {
-        load(files, &state_dir.join(NAME)).map(|(stored, _, _)| stored)
+        let (mut stored, ..) = scan(files, &state_dir.join(NAME), true)?;
+        if stored.entries.iter().any(|entry| matches!(entry, Entry::Kept { .. })) {
+            let (earlier, ..) = scan(files, &state_dir.join(EARLIER), true)?;
+            stored.entries.retain(|entry| !matches!(entry, Entry::Kept { .. } | Entry::Opened { .. }));
+            stored.entries.splice(0..0, earlier.entries);
+        }
+        Ok(stored)
+    }
+
+    /// Puts a long journal together: one record for each task in the place of many. What fails leaves it as it is.
+    fn shorten(&mut self, dir: &Path, now: &Now) {
+        if self.len <= LONG {
+            return;
+        }
+        let short: String = self.ledger.condense(&now.moment()).iter().map(encode).collect();
+        if short.len() as u64 > self.len / 2 {
+            return;
+        }
+        let files = Arc::clone(&self.files);
+        let put = |name: &str, bytes: &[u8]| {
+            let temp = files.write_temp(dir, &format!("{name}.tmp-"), bytes, None)?;
+            files.rename(&temp, &dir.join(name))
+        };
+        let replaced = files.read(&self.path).and_then(|long| put(EARLIER, &long)).and_then(|()| {
+            put(NAME, short.as_bytes())?;
+            self.len = short.len() as u64;
+            files.sync_dir(dir)
+        });
+        // Long is not wrong: a full disk may keep it so.
+        drop(replaced);
     }
 
     /// What all records give.
@@ -173,6 +210,11 @@ fn encode(entry: &Entry) -> String {
 
 /// Reads all whole records; gives the length that they take and the file's length.
 fn load(files: &dyn Files, path: &Path) -> Result<(Stored, u64, u64), JournalError> {
+    scan(files, path, false)
+}
+
+/// `lenient`: passes over what only a newer program understands, for those who only look.
+fn scan(files: &dyn Files, path: &Path, lenient: bool) -> Result<(Stored, u64, u64), JournalError> {
     let mut stored = Stored::default();
     if files.stamp(path)?.is_none() {
         return Ok((stored, 0, 0));
@@ -187,15 +229,22 @@ fn load(files: &dyn Files, path: &Path) -> Result<(Stored, u64, u64), JournalErr
             }
             return Err(JournalError::Damaged { path: path.to_owned(), line: at });
         };
-        let newer = || JournalError::Newer { path: path.to_owned(), line: at };
-        // The checksum held, so what does not parse was written on purpose by a program that knows more.
-        let entry: Entry = serde_json::from_slice(json).map_err(|_| newer())?;
-        if matches!(&entry, Entry::Opened { format, .. } if *format > FORMAT) {
-            return Err(newer());
-        }
-        stored.ledger.apply(&entry);
-        stored.entries.push(entry);
         len += line.len();
+        // The checksum held, so what does not parse was written on purpose by a program that knows more.
+        let entry = serde_json::from_slice::<Entry>(json).ok();
+        let is_newer = match &entry {
+            None => true,
+            Some(Entry::Opened { format, .. }) => *format > FORMAT,
+            Some(_) => false,
+        };
+        if is_newer && !lenient {
+            return Err(JournalError::Newer { path: path.to_owned(), line: at });
+        }
+        stored.newer |= is_newer;
+        if let Some(entry) = entry {
+            stored.ledger.apply(&entry);
+            stored.entries.push(entry);
+        }
     }
     Ok((stored, len as u64, bytes.len() as u64))
 }
@@ -215,7 +264,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::record::OsFiles;
+    use crate::record::{OsFiles, State, TaskRecord};
     use crate::spec::TaskId;
     use crate::status::Request;
 
@@ -276,6 +325,75 @@ mod tests {
     }
 
     #[test]
+    fn of_two_writers_neither_goes_on_unaware_of_the_other() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let mut one = open(dir.path()).expect("opens");
+        let mut two = open(dir.path()).expect("opens");
+        one.append(&requested("a")).expect("the first is in");
+        assert!(matches!(two.append(&requested("b")), Err(JournalError::Foreign { .. })));
+        two.append(&requested("b")).expect_err("and stays out");
+        one.append(&requested("c")).expect("the first goes on");
+        assert_eq!(Journal::read(&OsFiles, dir.path()).expect("reads").entries.len(), 3);
+    }
+
+    #[test]
+    fn what_another_writer_added_is_never_cut_off() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let mut one = open(dir.path()).expect("opens");
+        one.torn = Some(b"mine".to_vec());
+        let path = dir.path().join(NAME);
+        let mut bytes = fs::read(&path).expect("reads");
+        bytes.extend_from_slice(b"theirs");
+        fs::write(&path, &bytes).expect("writes");
+        assert!(matches!(one.append(&requested("a")), Err(JournalError::Foreign { .. })));
+        assert_eq!(fs::read(&path).expect("reads"), bytes);
+    }
+
+    #[test]
+    fn a_long_journal_is_put_together_and_gives_the_same_and_its_history_stays_readable() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let path = written(dir.path());
+        let mut text = fs::read_to_string(&path).expect("reads");
+        while text.len() as u64 <= LONG {
+            text.extend(std::iter::repeat_n(encode(&requested("a")), 1_000));
+        }
+        fs::write(&path, &text).expect("writes");
+        let before = Journal::read(&OsFiles, dir.path()).expect("reads");
+        let mut journal = open(dir.path()).expect("opens");
+        assert_eq!(journal.ledger(), &before.ledger);
+        journal.append(&requested("c")).expect("appends");
+        assert!(fs::metadata(&path).expect("there").len() < 10_000);
+        let after = Journal::read(&OsFiles, dir.path()).expect("reads");
+        assert_eq!(after.ledger, *open(dir.path()).expect("opens").ledger());
+        assert!(after.entries.len() > before.entries.len());
+    }
+
+    #[test]
+    fn every_task_record_survives_being_put_together() {
+        let at = now().moment();
+        let task = TaskId::new("a").expect("valid");
+        let hold = crate::record::Hold {
+            reason: crate::status::Reason::ImageMissing,
+            message: "no image".into(),
+            key: "k".into(),
+        };
+        let waiting = State::Waiting {
+            reason: crate::status::Reason::BackOff,
+            since: at.clone(),
+            pause: Duration::from_millis(1_500),
+        };
+        for state in [State::Idle, waiting, State::Held(hold), State::Done(crate::status::Status::Failed)] {
+            let record = TaskRecord { state, attempt: 3, failures: 2, owns_branch: true, ..TaskRecord::default() };
+            let kept = Entry::Kept { task: task.clone(), record: Box::new(record.clone()), at: at.clone() };
+            let text = serde_json::to_string(&kept).expect("plain data");
+            assert_eq!(serde_json::from_str::<Entry>(&text).expect("reads"), kept);
+            let mut ledger = Ledger::default();
+            ledger.apply(&kept);
+            assert_eq!(ledger.task(&task), Some(&record));
+        }
+    }
+
+    #[test]
     fn a_record_of_a_newer_program_is_not_passed_over() {
         let dir = tempfile::tempdir().expect("temp dir");
         let path = written(dir.path());
@@ -285,5 +403,7 @@ mod tests {
         bytes.extend_from_slice(line.as_bytes());
         fs::write(&path, bytes).expect("writes");
         assert!(matches!(open(dir.path()), Err(JournalError::Newer { line: 4, .. })));
+        let seen = Journal::read(&OsFiles, dir.path()).expect("who only looks sees what there is");
+        assert!(seen.newer && seen.entries.len() == 3);
     }
 }

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::entry::{AttemptEnd, Entry, Hold, Next, StopCause};
+use serde::{Deserialize, Serialize};
+
+use super::entry::{AttemptEnd, Entry, FORMAT, Hold, Next, StopCause};
 use crate::clock::Moment;
 use crate::git::CommitId;
 use crate::observe::{AttemptKey, InstanceId};
@@ -20,7 +22,7 @@ pub struct Ledger {
 }
 
 /// What is known of one task.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TaskRecord {
     /// Where the task stands.
     pub state: State,
@@ -41,7 +43,8 @@ pub struct TaskRecord {
 }
 
 /// Where a task stands, as far as only the journal knows.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum State {
     /// Never launched, or to be launched again.
     #[default]
@@ -64,7 +67,7 @@ pub enum State {
 }
 
 /// Facts of one attempt, as they became known.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AttemptRecord {
     /// The spec that it was made from.
     pub spec: SpecDigest,
@@ -148,6 +151,24 @@ impl Ledger {
             .filter_map(|(id, record)| Some((record.key(id)?, record.current.as_ref()?)))
     }
 
+    /// The fewest records that give all of this again, for a journal that grew long.
+    pub(super) fn condense(&self, at: &Moment) -> Vec<Entry> {
+        let opened = self.instance.iter().map(|instance| Entry::Opened {
+            format: FORMAT,
+            instance: instance.clone(),
+            at: at.clone(),
+        });
+        let plan = self.plan_id.iter().map(|id| Entry::Plan { plan_id: id.to_string(), at: at.clone() });
+        let mut tasks: Vec<(&TaskId, &TaskRecord)> = self.tasks.iter().collect();
+        tasks.sort_by_key(|(task, _)| *task);
+        let tasks = tasks.into_iter().map(|(task, record)| Entry::Kept {
+            task: task.clone(),
+            record: Box::new(record.clone()),
+            at: at.clone(),
+        });
+        opened.chain(plan).chain(tasks).collect()
+    }
+
     /// Takes in one record. A record of an attempt that is not the newest one changes nothing.
     pub fn apply(&mut self, entry: &Entry) {
         match entry {
@@ -159,6 +180,9 @@ impl Ledger {
                     // The branch may hold the earlier work; it is not taken for this task's own.
                     *record = TaskRecord { attempt: record.attempt, ..TaskRecord::default() };
                 }
+            }
+            Entry::Kept { task, record, .. } => {
+                self.tasks.insert(task.clone(), record.as_ref().clone());
             }
             Entry::Taken { task, .. } => self.record(task).state = State::Done(Status::Completed),
             Entry::Requested { task, request, .. } => self.record(task).request(*request),

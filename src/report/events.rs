@@ -48,6 +48,7 @@ fn describe(entry: &Entry) -> (&'static str, Option<u32>, String) {
     match entry {
         Entry::Opened { instance, .. } => ("opened", None, format!("the journal was made, for this clone: {instance}")),
         Entry::Plan { plan_id, .. } => ("plan", None, format!("the plan file is served as plan {plan_id}")),
+        Entry::Kept { .. } => ("kept", None, "its earlier records were put into one".to_owned()),
         Entry::Taken { .. } => ("taken", None, "stood as completed in the plan file".to_owned()),
         Entry::Renewed { .. } => ("renewed", None, "starts anew in a new plan".to_owned()),
         Entry::Requested { request, .. } => {

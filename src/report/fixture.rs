@@ -125,7 +125,7 @@ impl World {
             now: &now,
             frozen: false,
         });
-        Snapshot { tasks: Arc::new(self.tasks.clone()), ledger, observed, plan, now, warnings: Vec::new(), fault: None }
+        Snapshot { tasks: Arc::new(self.tasks.clone()), ledger, observed, plan, now, fault: None, warnings: Vec::new() }
     }
 }
 

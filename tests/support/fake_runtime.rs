@@ -198,6 +198,8 @@ struct State {
     tickets: u64,
     calls: BTreeMap<&'static str, u32>,
     violations: Vec<String>,
+    /// Grows with everything that happens.
+    version: u64,
 }
 
 /// The engine. Clones are the same engine.
@@ -232,6 +234,7 @@ impl FakeRuntime {
             tickets: 0,
             calls: BTreeMap::new(),
             violations: Vec::new(),
+            version: 0,
         };
         Self { state: Arc::new(Mutex::new(state)), changed: Arc::new(Notify::new()) }
     }
@@ -328,6 +331,11 @@ impl FakeRuntime {
         self.changed.notify_waiters();
     }
 
+    /// Grows with everything that happens to containers.
+    pub fn version(&self) -> u64 {
+        self.settled().version
+    }
+
     /// Whether the engine answers.
     pub fn is_up(&self) -> bool {
         self.lock().up
@@ -396,6 +404,7 @@ impl FakeRuntime {
         let mut state = self.settled();
         let id = state.find(name).unwrap_or_else(|| panic!("no container {name}"));
         act(&mut state, &id);
+        state.version += 1;
         drop(state);
         self.changed.notify_waiters();
     }
@@ -563,6 +572,7 @@ impl State {
     }
 
     fn apply(&mut self, effect: Effect) -> Answer {
+        self.version += 1;
         match effect {
             Effect::Create(request) => self.create(&request),
             Effect::Start(id) => self.start(&id).map(|()| id),
@@ -728,6 +738,7 @@ impl State {
 
     fn end(&mut self, id: &str, code: i64, at: Option<Instant>, by: EndedBy) {
         let wall = self.wall(at.unwrap_or_else(Instant::now));
+        self.version += 1;
         let Some(container) = self.containers.get_mut(id) else { return };
         container.ends_at = None;
         container.frozen = None;

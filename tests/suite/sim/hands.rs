@@ -321,6 +321,9 @@ impl Sim {
 
 async fn outage(sim: &Sim, deed: Deed) {
     let live_restore = sim.setup.live_restore;
+    if !sim.engine.is_up() {
+        return;
+    }
     match deed {
         Deed::SocketGone | Deed::EngineKilled => sim.engine.go_away(),
         Deed::EngineStopped => {

@@ -28,10 +28,6 @@ fn decode(bytes: &[u8]) -> Vec<Entry> {
 }
 
 impl Monitor {
-    pub(super) fn ledger(&self) -> &Ledger {
-        &self.ledger
-    }
-
     /// Takes in what is new in the journal and says what is wrong with it.
     pub(super) fn read(&mut self, bytes: Vec<u8>, sim: &Sim) -> Vec<String> {
         if bytes == self.bytes {
@@ -70,7 +66,7 @@ impl Monitor {
                 let free = |plan: &serde_json::Value| {
                     dependencies(plan).get(key.task.as_str()).is_some_and(|on| on.iter().all(completed))
                 };
-                if before.state != State::Live && !sim.people().plans.iter().rev().take(6).any(free) {
+                if before.state != State::Live && !sim.people().plans.iter().rev().take(40).any(free) {
                     wrong.push(format!("I2: {key} is launched before its dependencies are completed"));
                 }
                 if key.attempt != before.next_attempt() {
@@ -158,7 +154,7 @@ fn judge_end(
         }
         _ => {}
     }
-    let is_sure = sim.saw_the_outage();
+    let is_sure = sim.saw_the_outage() && !sim.did(Deed::SecondWithoutLock);
     if let (Some(_), false, true) = (end.exit_code, human, is_sure) {
         let by_engine = seen.iter().any(|seen| seen.ended_by == Some(EndedBy::Engine));
         let called_off = matches!(next, Next::Cancel) || end.reason == Reason::DeadlineExceeded;

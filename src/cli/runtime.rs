@@ -1,0 +1,54 @@
+//! Which runtime a repository's attempts run on: what the command line says, else what the file says. Nothing falls back by
+//! itself.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::Report;
+use crate::runtime::Runtime;
+use crate::runtime::docker::{DockerRuntime, Endpoint};
+use crate::runtime::process::{ProcessRuntime, ProcessSettings};
+use crate::settings::Settings;
+use crate::spec::{ReadOptions, RuntimeKind};
+
+/// A runtime, and the socket that no container may see.
+pub(super) struct Chosen {
+    pub(super) runtime: Arc<dyn Runtime>,
+    pub(super) socket: Option<PathBuf>,
+}
+
+/// Makes the runtime. Asks it nothing yet.
+pub(super) fn choose(
+    kind: RuntimeKind,
+    settings: &Settings,
+    state_dir: &Path,
+    allow_unconfined: bool,
+) -> Result<Chosen, Report> {
+    match kind {
+        RuntimeKind::Docker => {
+            let endpoint = Endpoint::find(&settings.docker)?;
+            let socket = match &endpoint {
+                Endpoint::Unix(path) => Some(path.clone()),
+                Endpoint::Tcp(_) => None,
+            };
+            Ok(Chosen { runtime: Arc::new(DockerRuntime::at(endpoint)), socket })
+        }
+        RuntimeKind::Process => {
+            let mut process = ProcessSettings::new(state_dir.join("process"));
+            process.env = ProcessSettings::passed(settings.vars());
+            process.hidden = settings.home.as_deref().map(ProcessSettings::private).unwrap_or_default();
+            process.allow_unconfined = allow_unconfined;
+            Ok(Chosen { runtime: Arc::new(ProcessRuntime::new(process)?), socket: None })
+        }
+    }
+}
+
+/// What a plan file says of its runtime; the default where it says nothing or cannot be read, which others tell.
+pub(super) fn of_file(plan_file: &Path) -> RuntimeKind {
+    let Ok(bytes) = std::fs::read(plan_file) else { return RuntimeKind::default() };
+    // Most files do not name one, and a large one need not be judged twice for that.
+    if memchr::memmem::find(&bytes, b"\"runtime\"").is_none() {
+        return RuntimeKind::default();
+    }
+    crate::spec::read(&bytes, ReadOptions::default()).map_or_else(|_| RuntimeKind::default(), |read| read.tasks.runtime)
+}
