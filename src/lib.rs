@@ -23,6 +23,7 @@
 //! | [`act`] | the effects, each after its record and each repeatable | |
 //! | [`controller`] | wakes up, observes, plans, acts, records | |
 //! | [`report`] | what people and programs are shown | yes |
+//! | [`http`] | metrics, health, status, events and a page for `run --listen`; reads what [`report`] shows | |
 //! | [`settings`], [`error`], [`cli`] | the only reader of the environment; the one renderer of errors; the commands | |
 //!
 //! On disk, beside the user's own files: the plan file (our fields in it are a published view), `.worktrees/<id>`, branches

@@ -15,7 +15,7 @@ use crate::report::{Metrics, write_textfile};
 use crate::runtime::Metered;
 
 /// A loop that makes no pass for so long is stuck; a quiet one makes one every 15 seconds.
-const STUCK_AFTER: Duration = Duration::from_secs(60);
+const STUCK_AFTER: Duration = Duration::from_mins(1);
 /// How often the metrics file is written.
 const WRITE_EVERY: Duration = Duration::from_secs(10);
 

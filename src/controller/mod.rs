@@ -3,7 +3,11 @@
 mod backoff;
 mod desired;
 mod error;
+mod holds;
+mod news;
 mod once;
+mod options;
+mod publishing;
 mod reconciler;
 mod run;
 mod snapshot;
@@ -11,7 +15,8 @@ mod survey;
 
 pub use error::{RunError, Trouble};
 pub use once::once;
+pub use options::{RunEnd, RunOptions, Wakeups};
 pub use reconciler::{OpenOptions, Reconciler};
-pub use run::{RunEnd, RunOptions, Wakeups, run};
+pub use run::run;
 pub use snapshot::{Beat, Level, Reporter, Snapshot};
 pub use survey::{UNSERVED, survey};

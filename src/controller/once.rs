@@ -4,6 +4,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
 use super::error::{RunError, Trouble};
+use super::holds::HeldTask;
 use super::reconciler::Reconciler;
 use super::snapshot::{Beat, Reporter, Snapshot};
 use crate::act::has_written;
@@ -33,7 +34,7 @@ async fn pass(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> Resul
             list(reconciler).await?;
         }
     }
-    let outdated = Reconciler::outdated(reconciler.context().clone(), reconciler.holds()).await;
+    let outdated = HeldTask::outdated(reconciler.context().clone(), reconciler.holds()).await;
     reconciler.release(outdated)?;
     for _ in 0..ROUNDS {
         let now = reconciler.now();

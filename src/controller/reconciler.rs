@@ -9,15 +9,15 @@ use std::time::Duration;
 use super::backoff::Jitter;
 use super::desired;
 use super::error::RunError;
+use super::holds::HeldTask;
+use super::publishing::{PublishResult, Publishing};
 use super::snapshot::Snapshot;
-use crate::act::{Context, Executor, Failure, Job, Outcome, Ports, SecretSource, dependency_heads, fingerprint};
+use crate::act::{Context, Executor, Failure, Job, Outcome, Ports, SecretSource, dependency_heads};
 use crate::clock::{Moment, Now};
 use crate::git::GitError;
 use crate::observe::{Applied, AttemptKey, InstanceId, ObservedContainer, Observer};
 use crate::plan::{BackOff, Heard, Inputs, Listen, Memory, Plan, PlannedAction, plan};
-use crate::record::{
-    AttemptRecord, Entry, Holder, Journal, PlanFile, PlanFileError, Publication, State, StateLock, Witness,
-};
+use crate::record::{AttemptRecord, Entry, Holder, Journal, PlanFile, PlanFileError, State, StateLock, Witness};
 use crate::runtime::{RuntimeError, RuntimeEvent};
 use crate::spec::{ReadOptions, Refused, TaskId, TaskSet};
 use crate::status::{Published, TaskStatus};
@@ -370,17 +370,6 @@ impl Reconciler {
         holds
     }
 
-    /// Tells which holds no longer hold.
-    pub(super) async fn outdated(context: Arc<Context>, holds: Vec<HeldTask>) -> Vec<TaskId> {
-        let mut outdated = Vec::new();
-        for held in holds {
-            if fingerprint(&context, &held.spec, &held.heads, held.hold.reason).await != held.hold.key {
-                outdated.push(held.spec.id);
-            }
-        }
-        outdated
-    }
-
     /// Records that tasks are held no more.
     pub(super) fn release(&mut self, tasks: Vec<TaskId>) -> Result<(), RunError> {
         for task in tasks {
@@ -530,33 +519,5 @@ impl Reconciler {
     /// Tells somebody of every fact that becomes durable from now on.
     pub fn set_witness(&self, witness: Arc<dyn Witness>) {
         self.context.journal().set_witness(witness);
-    }
-}
-
-/// A task that is held.
-#[derive(Debug, Clone)]
-pub(super) struct HeldTask {
-    spec: crate::spec::TaskSpec,
-    heads: Vec<crate::act::DependencyHead>,
-    hold: crate::record::Hold,
-}
-
-/// A write of the plan file that is due.
-#[derive(Debug, Clone)]
-pub(super) struct Publishing {
-    file: PlanFile,
-    plan_id: String,
-    statuses: HashMap<TaskId, TaskStatus>,
-    seen: Option<Vec<u8>>,
-}
-
-/// What came of it.
-pub(super) type PublishResult = Result<Publication, PlanFileError>;
-
-impl Publishing {
-    /// Writes, where there is something to write.
-    pub(super) async fn write(self) -> (Self, PublishResult) {
-        let result = self.file.publish(&self.plan_id, &self.statuses, self.seen.as_deref()).await;
-        (self, result)
     }
 }

@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::error::{RunError, Trouble};
+use super::holds::HeldTask;
+use super::news::Told;
 use super::once::publish;
-use super::reconciler::{PublishResult, Publishing, Reconciler};
+use super::options::{RunEnd, RunOptions, Wakeups};
+use super::publishing::{PublishResult, Publishing};
+use super::reconciler::Reconciler;
 use super::snapshot::{Beat, Level, Reporter, Snapshot};
 use crate::act::{Outcome, has_written, one_line};
 use crate::observe::{AttemptKey, ObservedContainer};
@@ -33,59 +35,6 @@ const LOOK_AT_HOLDS: Duration = Duration::from_secs(15);
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// How long jobs may take to end after a signal; what is left is adopted by the next start.
 const STOP_PATIENCE: Duration = Duration::from_millis(2_500);
-
-/// How to run.
-#[derive(Debug, Clone)]
-pub struct RunOptions {
-    /// End when nothing can move any more.
-    pub until_done: bool,
-    /// End after so long, whatever stands.
-    pub timeout: Option<Duration>,
-    /// List the runtime's containers at least so often.
-    pub resync: Duration,
-    /// With `until_done`: end when the runtime was away for so long.
-    pub stall_timeout: Duration,
-}
-
-impl Default for RunOptions {
-    fn default() -> Self {
-        Self {
-            until_done: false,
-            timeout: None,
-            resync: Duration::from_mins(5),
-            stall_timeout: Duration::from_mins(10),
-        }
-    }
-}
-
-/// What wakes the loop from outside.
-#[derive(Debug, Clone, Default)]
-pub struct Wakeups {
-    /// The plan file or the spec may have changed.
-    pub changes: Arc<Notify>,
-    /// Stop: launch nothing more, record, leave containers running.
-    pub shutdown: CancellationToken,
-}
-
-/// Why the loop ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RunEnd {
-    /// Every task is completed.
-    AllCompleted,
-    /// Nothing can move any more without a person, and not every task is completed.
-    Unfinished,
-    /// The plan is suspended and tasks are left.
-    Suspended,
-    /// The time was up.
-    TimedOut,
-    /// The runtime was away for too long.
-    Stalled {
-        /// Its words.
-        why: String,
-    },
-    /// We were asked to stop.
-    Stopped,
-}
 
 enum Work {
     Done(Outcome),
@@ -118,16 +67,6 @@ struct Loop<'a> {
     reconnects: u32,
     /// The runtime was looked at, or was found away: before that there is nothing to tell.
     looked: bool,
-}
-
-/// What a snapshot shows beside the statuses.
-#[derive(Debug, PartialEq)]
-struct Told {
-    /// By its address: whoever edits the file makes a new one.
-    tasks: usize,
-    orphans: Vec<ObservedContainer>,
-    unavailable: Option<String>,
-    fault: Option<String>,
 }
 
 /// When something is due; `None`: not.
@@ -261,8 +200,7 @@ impl Loop<'_> {
             unavailable: self.reconciler.unavailable().map(str::to_owned),
             fault: self.reconciler.fault(),
         };
-        let before = self.told.as_ref().and_then(|told| told.fault.as_ref());
-        if told.fault.is_some() && told.fault.as_ref() != before {
+        if told.has_new_fault(self.told.as_ref()) {
             self.reporter.trouble(Trouble::InvalidPlan);
         }
         let is_news = self.told.as_ref() != Some(&told);
@@ -312,7 +250,7 @@ impl Loop<'_> {
             } else if !self.checking && self.reconciler.unavailable().is_none() {
                 self.checking = true;
                 let context = Arc::clone(self.reconciler.context());
-                self.work.spawn(async move { Work::Checked(Reconciler::outdated(context, holds).await) });
+                self.work.spawn(async move { Work::Checked(HeldTask::outdated(context, holds).await) });
             }
         }
         if due(&mut self.timers.publish) {

@@ -46,14 +46,10 @@ pub trait Reporter: Send {
     fn pass(&mut self, snapshot: &Snapshot);
 
     /// A pass was made. Told of every one, after [`Reporter::pass`] where that is called.
-    fn beat(&mut self, beat: &Beat) {
-        let _unread = beat;
-    }
+    fn beat(&mut self, _: &Beat) {}
 
     /// A step failed and is tried again, or nothing new is launched because of it.
-    fn trouble(&mut self, trouble: Trouble) {
-        let _unread = trouble;
-    }
+    fn trouble(&mut self, _: Trouble) {}
 
     /// Something happened that is no task's status: the engine is away, the file is invalid, a signal came.
     fn notice(&mut self, level: Level, message: &str);

@@ -83,7 +83,7 @@ async fn serve(bound: Bound, app: Router, stop: CancellationToken) {
         Bound::Unix(_, path) => Some(path.clone()),
         Bound::Tcp(_) => None,
     };
-    let served = match bound {
+    let _stopped = match bound {
         Bound::Tcp(listener) => match TcpListener::from_std(listener) {
             Ok(listener) => stop.run_until_cancelled(accept(Tcp(listener), app)).await,
             Err(_) => None,
@@ -93,7 +93,6 @@ async fn serve(bound: Bound, app: Router, stop: CancellationToken) {
             Err(_) => None,
         },
     };
-    let _ended = served;
     if let Some(path) = socket {
         // A dead socket file is replaced by the next start anyway.
         drop(std::fs::remove_file(path));

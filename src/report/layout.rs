@@ -162,13 +162,15 @@ fn compact(graph: &Graph, critical: Vec<usize>) -> Layout {
     let mut nodes = vec![Node::default(); graph.layers.len()];
     let (mut x, mut height) = (MARGIN, 0.0f64);
     for (layer, tasks) in layers.iter().enumerate() {
+        let columns = tasks.len().div_ceil(SQUARE_ROWS);
+        let rows = tasks.len().div_ceil(columns.max(1));
         for (place, &task) in tasks.iter().enumerate() {
-            let (column, row) = (place / SQUARE_ROWS, place % SQUARE_ROWS);
+            let (column, row) = (place / rows, place % rows);
             let y = MARGIN + as_f64(row) * STEP;
             nodes[task] = Node { layer, x: x + as_f64(column) * STEP, y, width: SQUARE, height: SQUARE };
             height = height.max(y + SQUARE);
         }
-        x += as_f64(tasks.len().div_ceil(SQUARE_ROWS)) * STEP + STEP;
+        x += as_f64(columns) * STEP + STEP;
     }
     let layers = layers.len();
     Layout { nodes, edges: Vec::new(), critical, compact: true, layers, width: x, height: height + MARGIN }
@@ -293,10 +295,24 @@ impl Drawing {
                 }
             }
         }
-        let least = self.layers.iter().flatten().map(|&point| self.y[point] - self.height(point) / 2.0);
-        let least = least.fold(f64::INFINITY, f64::min);
-        for y in &mut self.y {
-            *y += MARGIN - least;
+        self.squeeze();
+    }
+
+    /// Moves everything to the top, and takes out what stands empty across the whole picture.
+    fn squeeze(&mut self) {
+        let mut points: Vec<usize> = self.layers.iter().flatten().copied().collect();
+        points.sort_by(|a, b| self.y[*a].total_cmp(&self.y[*b]));
+        let mut lowest = 0.0f64;
+        let mut shift = 0.0;
+        for (at, &point) in points.iter().enumerate() {
+            let half = self.height(point) / 2.0;
+            let gap = if at == 0 { MARGIN } else { 2.0 * ROW_GAP };
+            let top = self.y[point] - half - shift;
+            if at == 0 || top > lowest + gap {
+                shift += top - lowest - gap;
+            }
+            self.y[point] -= shift;
+            lowest = lowest.max(self.y[point] + half);
         }
     }
 

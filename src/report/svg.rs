@@ -72,7 +72,7 @@ fn drawing(view: &View, layout: &Layout, href: Option<&dyn Fn(&str) -> String>) 
             @for edge in layout.edges.iter().filter(|edge| edge.critical) { (line(edge)) }
         }
         @for ((task, node), critical) in view.tasks.iter().zip(&layout.nodes).zip(on_path) {
-            @let class = class(task, critical);
+            @let class = class(task, critical, layout.compact);
             g class=(class) data-k=(format!("n-{}", task.id)) {
                 title { (hint(task)) }
                 @if layout.compact {
@@ -88,10 +88,13 @@ fn drawing(view: &View, layout: &Layout, href: Option<&dyn Fn(&str) -> String>) 
     }
 }
 
-fn class(task: &TaskView, critical: bool) -> String {
+fn class(task: &TaskView, critical: bool, compact: bool) -> String {
     let mut class = format!("node s-{}", task.status);
     if task.stale {
         class.push_str(" stale");
+    }
+    if compact {
+        class.push_str(" small");
     }
     if critical {
         class.push_str(" critical");

@@ -13,14 +13,14 @@ fn journal(project: &Project) -> String {
 #[test]
 fn a_fresh_retry_begins_at_the_base_and_what_was_there_keeps_a_ref() {
     let Some(project) = Project::on_engine() else { return };
-    let work = "ls > /ran/seen-$ORCHESTRATE_ATTEMPT; echo $ORCHESTRATE_ATTEMPT > mine.txt; git add -A; \
+    let work = "ls > /ran/seen-$ORCHESTRATE_TASK-$ORCHESTRATE_ATTEMPT; echo $ORCHESTRATE_ATTEMPT > mine.txt; git add -A; \
                 git commit -q -m work; echo more > loose.txt; [ $ORCHESTRATE_ATTEMPT = 2 ] || exit 3";
     project.plan(json!([
         { "id": "a", "retries": 1, "retry_mode": "fresh", "leftovers": "keep", "command": noting(work) },
         { "id": "b", "retries": 1, "command": noting(work) },
     ]));
     let _ran = project.run(&["run", "--until-done"]).expect(0);
-    assert_eq!(fs::read_to_string(project.ran().join("seen-2")).expect("ran").lines().count(), 1);
+    assert_eq!(fs::read_to_string(project.ran().join("seen-a-2")).expect("ran").lines().count(), 1);
     let plan_id = project.plan_now()["plan_id"].as_str().expect("served").to_owned();
     let kept = format!("refs/orchestrate/{plan_id}/a/kept/1");
     assert_eq!(project.git(&["show", &format!("{kept}:mine.txt")]), "1");

@@ -72,10 +72,13 @@ const WIDE: &str = "return document.documentElement.scrollWidth > document.docum
 #[test]
 fn it_reads_well_on_a_desk_and_on_a_phone_by_day_and_by_night_at_any_size() {
     let Some(browser) = Browser::start() else { return };
+    let mut servers = Vec::new();
     for (name, view) in
         [("7", plans::plan(7)), ("60", plans::plan(60)), ("2000", plans::plan(2_000)), ("done", plans::done(12))]
     {
-        let (_server, address) = plans::serve(&published(&view));
+        let (server, address) = plans::serve(&published(&view));
+        // Until the end: the page before is told otherwise that its stream broke.
+        servers.push(server);
         for (width, height, is_phone) in [(1_440, 900, false), (390, 844, true)] {
             for scheme in ["light", "dark"] {
                 browser.resize(width, height, is_phone);

@@ -82,14 +82,14 @@ fn id(n: usize) -> String {
 
 fn task(n: usize, count: usize) -> Value {
     // Layers of about the square root; each task waits for one to three of the layer before.
-    let width = (1..).find(|width| width * width >= count).unwrap_or(1);
+    let width = count.isqrt().max(1);
     let layer = n / width;
     let before = |place: usize| (layer > 0).then(|| id((layer - 1) * width + place % width));
     let mut dependencies: Vec<String> = before(n).into_iter().collect();
-    if n % 3 == 0 {
+    if n.is_multiple_of(3) {
         dependencies.extend(before(n * 7 + 1));
     }
-    if n % 5 == 0 && layer > 1 {
+    if n.is_multiple_of(5) && layer > 1 {
         dependencies.push(id((layer - 2) * width + n % width));
     }
     dependencies.sort();
@@ -111,15 +111,15 @@ fn task(n: usize, count: usize) -> Value {
         () if n <= count / 2 + 1 => json!({
             "status": "running", "reason": "Started", "seconds": 312 * (n % 9 + 1), "stale": n % 2 == 1, "branch": format!("agent/{}", id(n)),
         }),
-        () if n % 6 == 0 => json!({
+        () if n.is_multiple_of(6) => json!({
             "status": "blocked", "reason": "DependencyFailed", "attempt": 0, "first_cause": id(1),
             "message": format!("waits for {}, which failed", id(1)), "next_step": format!("mend {0}, then `orchestrate retry {0}`", id(1)),
         }),
-        () if n % 7 == 0 => json!({
+        () if n.is_multiple_of(7) => json!({
             "status": "pending", "reason": "BackOff", "not_before": "2030-01-02T03:09:00Z",
             "message": "attempt 2 follows after a pause: exit code 1",
         }),
-        () if n % 11 == 0 => json!({ "status": "cancelled", "reason": "CancelledByRequest", "attempt": 0 }),
+        () if n.is_multiple_of(11) => json!({ "status": "cancelled", "reason": "CancelledByRequest", "attempt": 0 }),
         () => json!({
             "status": "pending", "reason": "WaitingForDependencies", "attempt": 0, "waits_for": dependencies,
             "message": format!("waits for {}", dependencies.join(", ")),

@@ -10,7 +10,7 @@ use prometheus::proto::{LabelPair, MetricFamily, MetricType};
 pub enum Format {
     /// Prometheus's text format 0.0.4.
     Text,
-    /// OpenMetrics 1.0.
+    /// `OpenMetrics` 1.0.
     OpenMetrics,
 }
 

@@ -328,10 +328,10 @@ mod tests {
         metrics.recorded(entry, before.as_ref(), entry.task().and_then(|task| ledger.task(task)));
     }
 
-    fn value(metrics: &Metrics, sample: &str) -> f64 {
+    fn value(metrics: &Metrics, sample: &str) -> String {
         let text = metrics.text(Format::Text);
         let line = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no sample {sample} in\n{text}")).parse().expect("a number")
+        line.unwrap_or_else(|| panic!("no sample {sample} in\n{text}")).to_owned()
     }
 
     fn attempt(task: &str, attempt: u32) -> AttemptKey {
@@ -357,7 +357,7 @@ mod tests {
         Entry::Ended { key, end, next, at: moment(101) }
     }
 
-    fn intent(key: AttemptKey) -> Entry {
+    fn intent(key: &AttemptKey) -> Entry {
         let entry = serde_json::json!({
             "type": "intent", "key": key, "spec": "d", "host": "h", "at": moment(10),
             "terms": { "stale_after_ms": 1, "retry_initial_ms": 1, "retry_max_ms": 1 },
@@ -370,25 +370,25 @@ mod tests {
         let metrics = Metrics::new("1", "p");
         let mut ledger = Ledger::default();
         let first = attempt("a", 1);
-        tell(&metrics, &mut ledger, &intent(first.clone()));
+        tell(&metrics, &mut ledger, &intent(&first));
         tell(&metrics, &mut ledger, &Entry::Started { key: first.clone(), at: moment(12) });
         tell(&metrics, &mut ledger, &Entry::Started { key: first.clone(), at: moment(60) });
         let retry = Next::Retry { reason: Reason::BackOff, pause_ms: 0 };
         let end = ended(first, Reason::NonZeroExit, retry, Some(40));
         tell(&metrics, &mut ledger, &end);
         tell(&metrics, &mut ledger, &end);
-        assert_eq!(value(&metrics, r#"orchestrate_attempts_finished_total{project="p",reason="NonZeroExit"}"#), 1.0);
-        assert_eq!(value(&metrics, r#"orchestrate_tasks_finished_total{project="p",result="failed"}"#), 0.0);
+        assert_eq!(value(&metrics, r#"orchestrate_attempts_finished_total{project="p",reason="NonZeroExit"}"#), "1");
+        assert_eq!(value(&metrics, r#"orchestrate_tasks_finished_total{project="p",result="failed"}"#), "0");
         let second = attempt("a", 2);
-        tell(&metrics, &mut ledger, &intent(second.clone()));
+        tell(&metrics, &mut ledger, &intent(&second));
         let end = ended(second, Reason::Succeeded, Next::Complete, None);
         tell(&metrics, &mut ledger, &end);
         tell(&metrics, &mut ledger, &end);
-        assert_eq!(value(&metrics, r#"orchestrate_tasks_finished_total{project="p",result="completed"}"#), 1.0);
-        assert_eq!(value(&metrics, r#"orchestrate_task_duration_seconds_sum{project="p"}"#), 60.0);
-        assert_eq!(value(&metrics, r#"orchestrate_task_duration_seconds_count{project="p"}"#), 1.0);
-        assert_eq!(value(&metrics, r#"orchestrate_launch_duration_seconds_sum{project="p"}"#), 2.0);
-        assert_eq!(value(&metrics, r#"orchestrate_launch_duration_seconds_count{project="p"}"#), 1.0);
+        assert_eq!(value(&metrics, r#"orchestrate_tasks_finished_total{project="p",result="completed"}"#), "1");
+        assert_eq!(value(&metrics, r#"orchestrate_task_duration_seconds_sum{project="p"}"#), "60");
+        assert_eq!(value(&metrics, r#"orchestrate_task_duration_seconds_count{project="p"}"#), "1");
+        assert_eq!(value(&metrics, r#"orchestrate_launch_duration_seconds_sum{project="p"}"#), "2");
+        assert_eq!(value(&metrics, r#"orchestrate_launch_duration_seconds_count{project="p"}"#), "1");
     }
 
     #[test]
@@ -400,8 +400,8 @@ mod tests {
         let cancel = Entry::Requested { task, request: Request::Cancel, at: moment(1) };
         tell(&metrics, &mut ledger, &cancel);
         tell(&metrics, &mut ledger, &cancel);
-        assert_eq!(value(&metrics, r#"orchestrate_tasks_finished_total{project="p",result="cancelled"}"#), 1.0);
-        assert_eq!(value(&metrics, r#"orchestrate_tasks_finished_total{project="p",result="completed"}"#), 0.0);
+        assert_eq!(value(&metrics, r#"orchestrate_tasks_finished_total{project="p",result="cancelled"}"#), "1");
+        assert_eq!(value(&metrics, r#"orchestrate_tasks_finished_total{project="p",result="completed"}"#), "0");
     }
 
     #[test]
@@ -431,8 +431,8 @@ mod tests {
         reporter.beat(&Beat { at: at.clone(), took, trouble: None });
         let at = Now { wall: Timestamp::from_second(9).expect("in range"), ..at };
         reporter.beat(&Beat { at, took, trouble: Some(Trouble::PlanFile) });
-        assert_eq!(value(&metrics, r#"orchestrate_last_reconcile_timestamp_seconds{project="p"}"#), 7.0);
-        assert_eq!(value(&metrics, r#"orchestrate_reconcile_errors_total{project="p",reason="plan_file"}"#), 1.0);
-        assert_eq!(value(&metrics, r#"orchestrate_reconcile_duration_seconds_count{project="p"}"#), 2.0);
+        assert_eq!(value(&metrics, r#"orchestrate_last_reconcile_timestamp_seconds{project="p"}"#), "7");
+        assert_eq!(value(&metrics, r#"orchestrate_reconcile_errors_total{project="p",reason="plan_file"}"#), "1");
+        assert_eq!(value(&metrics, r#"orchestrate_reconcile_duration_seconds_count{project="p"}"#), "2");
     }
 }

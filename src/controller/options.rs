@@ -1,0 +1,60 @@
+//! How to run, what wakes the loop from outside, and why it ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// How to run.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// End when nothing can move any more.
+    pub until_done: bool,
+    /// End after so long, whatever stands.
+    pub timeout: Option<Duration>,
+    /// List the runtime's containers at least so often.
+    pub resync: Duration,
+    /// With `until_done`: end when the runtime was away for so long.
+    pub stall_timeout: Duration,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self {
+            until_done: false,
+            timeout: None,
+            resync: Duration::from_mins(5),
+            stall_timeout: Duration::from_mins(10),
+        }
+    }
+}
+
+/// What wakes the loop from outside.
+#[derive(Debug, Clone, Default)]
+pub struct Wakeups {
+    /// The plan file or the spec may have changed.
+    pub changes: Arc<Notify>,
+    /// Stop: launch nothing more, record, leave containers running.
+    pub shutdown: CancellationToken,
+}
+
+/// Why the loop ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunEnd {
+    /// Every task is completed.
+    AllCompleted,
+    /// Nothing can move any more without a person, and not every task is completed.
+    Unfinished,
+    /// The plan is suspended and tasks are left.
+    Suspended,
+    /// The time was up.
+    TimedOut,
+    /// The runtime was away for too long.
+    Stalled {
+        /// Its words.
+        why: String,
+    },
+    /// We were asked to stop.
+    Stopped,
+}
