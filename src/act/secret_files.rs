@@ -109,13 +109,14 @@ fn folder(candidates: &[PathBuf]) -> Result<PathBuf, PlaceError> {
         _ => {}
     }
     let meta = at(path.symlink_metadata(), "look at", &path)?;
-    let is_ours = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o077 == 0;
+    let is_ours = meta.is_dir()
+        && meta.uid() == rustix::process::geteuid().as_raw()
+        && (meta.mode() & 0o777).trailing_zeros() >= 6;
     if is_ours { Ok(path) } else { Err(PlaceError::Foreign(path)) }
 }
 
-#[expect(clippy::unnecessary_cast, clippy::cast_sign_loss, reason = "the field's type differs between machines")]
 fn is_in_memory(path: &Path) -> bool {
-    rustix::fs::statfs(path).is_ok_and(|stat| IN_MEMORY.contains(&(stat.f_type as u64)))
+    rustix::fs::statfs(path).is_ok_and(|stat| u64::try_from(stat.f_type).is_ok_and(|kind| IN_MEMORY.contains(&kind)))
 }
 
 #[cfg(test)]

@@ -84,7 +84,10 @@ impl Context {
     /// Looks at everything without touching anything.
     pub(super) fn survey(&self, world: &World) -> Result<(Snapshot, View), Report> {
         let snapshot = block_on(controller::survey(&world.ports(), &world.plan_file))?;
-        let snapshot = snapshot.map_err(|error| self.fail(world, error))?;
+        let mut snapshot = snapshot.map_err(|error| self.fail(world, error))?;
+        let secrets = snapshot.tasks.tasks.iter().flat_map(|task| &task.attempt.secrets);
+        let exposed = self.settings.secrets().warnings(secrets);
+        snapshot.warnings.extend(exposed);
         let view = View::of(&snapshot, &world.folder);
         for warning in &view.warnings {
             self.output.warn(warning);

@@ -16,7 +16,7 @@ use crate::act::{Context, Executor, Failure, Job, Outcome, Ports, SecretSource, 
 use crate::clock::{Moment, Now};
 use crate::git::GitError;
 use crate::observe::{Applied, AttemptKey, InstanceId, ObservedContainer, Observer};
-use crate::plan::{BackOff, Heard, Inputs, Listen, Memory, Plan, PlannedAction, plan};
+use crate::plan::{BackOff, Inputs, Listen, Memory, Plan, PlannedAction, plan};
 use crate::record::{AttemptRecord, Entry, Holder, Journal, PlanFile, PlanFileError, State, StateLock, Witness};
 use crate::runtime::{RuntimeError, RuntimeEvent};
 use crate::spec::{ReadOptions, Refused, TaskId, TaskSet};
@@ -44,23 +44,6 @@ pub struct OpenOptions {
 
 /// The longest pause before a runtime that is away is tried again: a person who starts it should not wait for us.
 const MAX_AWAY_PAUSE: Duration = Duration::from_secs(15);
-
-/// A start that was sent so long ago has arrived or never will: the adapter waits half a minute for an answer, and the
-/// grace follows.
-const ARRIVES: Duration = Duration::from_mins(1);
-
-/// How long an engine may work on a start before its caller gives up; a caller that died leaves it no less time.
-const ANSWERS: Duration = Duration::from_secs(30);
-
-/// From when on the grace of a start counts that an earlier process may have sent.
-fn on_its_way(attempt: &AttemptRecord, now: &Now) -> Moment {
-    let mut at = now.moment();
-    if let Some(sent) = &attempt.start_intent {
-        let answered = sent.monotonic_ms + u64::try_from(ANSWERS.as_millis()).unwrap_or(0);
-        at.monotonic_ms = at.monotonic_ms.max(answered);
-    }
-    at
-}
 
 /// How many losses of the runtime are remembered.
 const OUTAGES: usize = 16;
@@ -103,13 +86,7 @@ impl Reconciler {
         let mut jitter = Jitter::new(seed);
         let journal = Journal::open(Arc::clone(&ports.files), &state_dir, &now, || InstanceId(jitter.id().into()))?;
         let file = PlanFile::new(Arc::clone(&ports.files), plan_file, layout.root);
-        let mut memory = Memory::new();
-        // A request of a process that died may still be on its way; from now on no more can be sent. One that was due long
-        // ago is not waited for again, or passes that a timer makes would wait for ever.
-        let sent = journal.ledger().live().filter(|(_, attempt)| {
-            attempt.start_intent.as_ref().is_some_and(|sent| sent.boot_id == now.boot_id && sent.age(&now) < ARRIVES)
-        });
-        memory.unsettled = sent.map(|(key, attempt)| (key, on_its_way(attempt, &now))).collect();
+        let memory = Memory::resumed(journal.ledger(), &now);
         let context = Arc::new(Context::new(ports, journal, secrets).with_protected(home, sockets));
         context.sweep_secrets();
         Ok(Self {
@@ -437,15 +414,8 @@ impl Reconciler {
 
     /// Takes in what a look at an attempt's output found.
     pub(super) fn finish_listen(&mut self, key: AttemptKey, has_written: Option<bool>) {
-        self.memory.listening.remove(&key);
-        let known = self.memory.heard.get(&key).is_some_and(|heard| heard.silent);
-        let heard = Heard { at: self.now().moment(), silent: has_written.map_or(known, |written| !written) };
-        let journal = self.context.journal();
-        let lives = |key: &AttemptKey| {
-            journal.ledger().task(&key.task).is_some_and(|r| r.attempt == key.attempt && r.state == State::Live)
-        };
-        self.memory.heard.retain(|key, _| lives(key));
-        self.memory.heard.insert(key, heard);
+        let now = self.now().moment();
+        self.memory.hear(key, has_written, now, self.context.journal().ledger());
     }
 
     /// The pause before the runtime is tried again, after so many tries in a row that failed.

@@ -40,9 +40,10 @@ pub(super) fn start_over(git: &GixRepository, request: &StartOverRequest) -> Res
         let repo = open(common_dir, Steer::Person, Some(&path))?;
         let stands_on = stands_on(&repo, admin, &request.branch)?.unwrap_or(tip);
         let scan = scan::scan_and_store(&repo, admin, &path, stands_on)?;
-        given_up.push(match scan.changes.is_empty() {
-            true => stands_on,
-            false => take::commit_leftovers(&repo, &scan, stands_on, &request.subject)?,
+        given_up.push(if scan.changes.is_empty() {
+            stands_on
+        } else {
+            take::commit_leftovers(&repo, &scan, stands_on, &request.subject)?
         });
     }
     given_up.push(tip);

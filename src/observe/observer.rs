@@ -74,9 +74,8 @@ impl Observer {
             }
         }
         let counted = |key: &AttemptKey| self.observed.absent.get(key).copied().unwrap_or(0).saturating_add(1);
-        let has = |key: &AttemptKey| match verifying.contains(key) {
-            true => verifies.contains_key(key),
-            false => agents.contains_key(key),
+        let has = |key: &AttemptKey| {
+            if verifying.contains(key) { verifies.contains_key(key) } else { agents.contains_key(key) }
         };
         let absent = expected.iter().filter(|key| !has(key)).map(|key| (key.clone(), counted(key))).collect();
         let new = Observed { unavailable: None, containers: agents, verifies, absent };

@@ -142,14 +142,12 @@ fn time_of_day(found: &Captures<'_>, now: Timestamp) -> Option<Timestamp> {
     let months = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
     let month = i8::try_from(months.iter().position(|name| *name == month)? + 1).ok()?;
     let day = i8::try_from(number("day")?).ok()?;
-    match number("year") {
-        Some(year) => at(Date::new(year, month, day).ok()?),
-        None => {
-            let this_year = at(Date::new(today.year(), month, day).ok()?)?;
-            let is_long_ago = now.duration_since(this_year) > jiff::SignedDuration::from_hours(180 * 24);
-            if is_long_ago { at(Date::new(today.year() + 1, month, day).ok()?) } else { Some(this_year) }
-        }
+    if let Some(year) = number("year") {
+        return at(Date::new(year, month, day).ok()?);
     }
+    let this_year = at(Date::new(today.year(), month, day).ok()?)?;
+    let is_long_ago = now.duration_since(this_year) > jiff::SignedDuration::from_hours(180 * 24);
+    if is_long_ago { at(Date::new(today.year() + 1, month, day).ok()?) } else { Some(this_year) }
 }
 
 #[cfg(test)]

@@ -122,6 +122,7 @@ impl Project {
     }
 
     /// The same with further fields at the top.
+    #[expect(clippy::needless_pass_by_value, reason = "calls read better with the value itself")]
     pub fn plan_with(&self, top: Value, tasks: Value) {
         let mut plan = json!({
             "max_concurrent": 4,
@@ -207,7 +208,7 @@ impl Project {
     /// This clone's id, from the journal's first record.
     pub fn instance(&self) -> String {
         let journal = fs::read_to_string(self.repo().join(".git/orchestrate/journal")).unwrap_or_default();
-        let first = journal.lines().next().and_then(|line| line.split_once(' ')).map(|(_, json)| json).unwrap_or("{}");
+        let first = journal.lines().next().and_then(|line| line.split_once(' ')).map_or("{}", |(_, json)| json);
         let record: Value = serde_json::from_str(first).expect("a record");
         record["instance"].as_str().unwrap_or("none").to_owned()
     }
