@@ -220,7 +220,7 @@ async fn stream(board: &Arc<Board>, path: &str, last: Option<&str>) -> axum::bod
 }
 
 async fn next(stream: &mut axum::body::BodyDataStream) -> (String, String, serde_json::Value) {
-    let bytes = tokio::time::timeout(Duration::from_secs(60), stream.next()).await;
+    let bytes = tokio::time::timeout(Duration::from_mins(1), stream.next()).await;
     let bytes = bytes.expect("in time").expect("more").expect("well");
     let text = String::from_utf8(bytes.into()).expect("text");
     let field =
