@@ -77,7 +77,8 @@ impl Settings {
 
     /// Where secrets come from.
     pub fn secrets(&self) -> SecretSource {
-        SecretSource::new(self.vars.clone(), self.home.clone())
+        let folders = self.docker.runtime_dir.iter().cloned().chain([PathBuf::from("/dev/shm")]);
+        SecretSource::new(self.vars.clone(), self.home.clone()).with_folders(folders.collect())
     }
 }
 

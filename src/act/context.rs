@@ -90,6 +90,14 @@ impl Context {
         self.journal().instance().clone()
     }
 
+    /// Removes secrets that attempts left in memory when we died.
+    pub fn sweep_secrets(&self) {
+        let instance = self.instance();
+        let live: std::collections::BTreeSet<String> =
+            self.journal().ledger().live().map(|(key, _)| key.to_string()).collect();
+        super::secret_files::sweep(self.secrets.folders(), &instance, |name| live.contains(name));
+    }
+
     /// This moment.
     pub fn moment(&self) -> Moment {
         self.clock.now().moment()

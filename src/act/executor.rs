@@ -40,6 +40,7 @@ impl Executor {
     async fn act(&self, job: &Job, events: &mut Vec<RuntimeEvent>) -> Result<(), ActError> {
         let context = self.context.as_ref();
         match job.action {
+            Action::Launch { .. } if job.record.is_verifying() => launch::verify(context, job, events).await,
             Action::Launch { .. } => launch::launch(context, job, events).await,
             Action::Start => start::resume(context, job, events).await,
             Action::Harvest => harvest::harvest(context, job, events).await,
@@ -69,6 +70,17 @@ impl Executor {
             Disposition::Fatal(error) => Some(Failure::Fatal(error)),
             Disposition::Retry { message, runtime_away, .. } => {
                 Some(Failure::Retry { message, runtime_away, unknown_start })
+            }
+            // The attempt is over but for its verification, and nothing is gained by holding that.
+            Disposition::Hold(hold) if job.record.is_verifying() => {
+                let ending = Ending::StartFailed { error: hold.message };
+                match harvest::end(&self.context, &job.key, &ending, None).await.map_err(ActError::disposition) {
+                    Ok(()) => None,
+                    Err(Disposition::Fatal(error)) => Some(Failure::Fatal(error)),
+                    Err(Disposition::Retry { message, .. } | Disposition::Hold(Hold { message, .. })) => {
+                        Some(Failure::Retry { message, runtime_away: false, unknown_start })
+                    }
+                }
             }
             // Only a launch can be held; a container that exists is not given up for what an engine refuses.
             Disposition::Hold(hold) if !matches!(job.action, Action::Launch { .. }) => {

@@ -1,13 +1,16 @@
 //! Makes an attempt: intent, branch and worktree, container, start. Every step may find its work done already.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use super::base;
 use super::context::Context;
-use super::error::ActError;
-use super::job::Job;
+use super::error::{ActError, one_line};
+use super::job::{DependencyHead, Job};
 use super::mounts::{self, PROJECT, RUN};
-use super::start;
+use super::secret_files::{self, SECRETS};
+use super::secrets::SecretValue;
+use super::{report, start};
 use crate::git::{AccessRequest, CommitId, GitAccessPlan, StartOverRequest, WorktreeRequest, WorktreeState};
 use crate::observe::{AttemptKey, ContainerDetail, ContainerState, ObservedContainer, names};
 use crate::record::Entry;
@@ -18,6 +21,7 @@ use crate::status::Reason;
 /// What can be known to stand in the way before anything is made.
 struct Checked {
     secrets: BTreeMap<String, String>,
+    files: BTreeMap<String, SecretValue>,
     mounts: Vec<Bind>,
     image: Option<ImageInfo>,
 }
@@ -47,8 +51,30 @@ pub(super) async fn launch(context: &Context, job: &Job, events: &mut Vec<Runtim
         start: worktree.tip.clone(),
         at: context.moment(),
     })?;
-    let request = request(context, job, spec, &base, worktree, checked).await?;
-    let container = create(context, job, &request, events).await?;
+    let request = request(context, job, spec, &base, worktree, checked, None).await?;
+    run(context, job, &request, events).await
+}
+
+/// Makes and starts the container that verifies what the agent left, or goes on with one that was begun.
+pub(super) async fn verify(context: &Context, job: &Job, events: &mut Vec<RuntimeEvent>) -> Result<(), ActError> {
+    let current = job.record.current.as_ref();
+    let verify = current.and_then(|current| Some((current.terms.verify.clone()?, current.base.clone()?)));
+    let (Some(spec), Some((command, base))) = (&job.spec, verify) else {
+        return Err(ActError::hold(Reason::InvalidSpec, "the plan file no longer names this task"));
+    };
+    let checked = check(context, &spec.attempt).await?;
+    let worktree = worktree(context, job, &base).await?;
+    let request = request(context, job, spec, &base, worktree, checked, Some(command)).await?;
+    run(context, job, &request, events).await
+}
+
+async fn run(
+    context: &Context,
+    job: &Job,
+    request: &CreateRequest,
+    events: &mut Vec<RuntimeEvent>,
+) -> Result<(), ActError> {
+    let container = create(context, job, request, events).await?;
     if container.has_run {
         return start::note_running(context, &job.key);
     }
@@ -56,20 +82,17 @@ pub(super) async fn launch(context: &Context, job: &Job, events: &mut Vec<Runtim
 }
 
 async fn check(context: &Context, spec: &AttemptSpec) -> Result<Checked, ActError> {
-    let mut secrets = BTreeMap::new();
+    let (mut secrets, mut files) = (BTreeMap::new(), BTreeMap::new());
     for secret in &spec.secrets {
-        if secret.hand_over == SecretHandOver::File {
-            return Err(ActError::hold(
-                Reason::InvalidSpec,
-                format!("secret {}: `as: file` is not supported yet; use `as: env`", secret.env),
-            ));
-        }
         let value = context.secrets.find(secret).map_err(|missing| {
             let message =
                 format!("secret {} has no value: {}; set it where orchestrate runs", missing.name, missing.tried);
             ActError::hold(Reason::SecretMissing, message)
         })?;
-        secrets.insert(secret.env.clone(), value.expose().to_owned());
+        match secret.hand_over {
+            SecretHandOver::Env => drop(secrets.insert(secret.env.clone(), value.expose().to_owned())),
+            SecretHandOver::File => drop(files.insert(secret.env.clone(), value)),
+        }
     }
     let layout = context.repository.layout();
     let resolve = |mount| mounts::resolve(mount, layout, context.home.as_deref(), &context.sockets);
@@ -86,7 +109,7 @@ async fn check(context: &Context, spec: &AttemptSpec) -> Result<Checked, ActErro
             None => return Err(ActError::hold(Reason::ImageMissing, image_missing(context, reference))),
         },
     };
-    Ok(Checked { secrets, mounts, image })
+    Ok(Checked { secrets, files, mounts, image })
 }
 
 fn image_missing(context: &Context, reference: &str) -> String {
@@ -140,15 +163,28 @@ async fn request(
     base: &CommitId,
     worktree: WorktreeState,
     checked: Checked,
+    verify: Option<Vec<String>>,
 ) -> Result<CreateRequest, ActError> {
     let attempt = &spec.attempt;
+    let instance = context.instance();
+    let mut labels = names::labels(&instance, &job.plan_id, &job.key, spec.digest.as_str(), &base.0);
+    let mut dir = context.attempt_dir(&job.key);
+    let name = if verify.is_some() {
+        labels.insert(names::label::ROLE.to_owned(), "verify".to_owned());
+        dir.push("verify");
+        names::verify_container(&instance, &job.key)
+    } else {
+        names::container(&instance, &job.key)
+    };
     let owner = owner(context, attempt, checked.image.as_ref());
-    let access = access(context, job, attempt, base, &worktree, owner.writes).await?;
+    let access = access(context, job, attempt, base, &worktree, owner.writes, dir).await?;
     let prompt = prompt(context, job, spec)?;
     let mut env = access.env;
-    env.extend(task_env(job, base));
+    env.extend(task_env(context, job, base).await?);
     env.extend(attempt.env.clone());
     env.extend(checked.secrets);
+    let secrets = secret_binds(context, job, &checked.files, owner.writes)?;
+    env.extend(checked.files.keys().map(|name| (format!("{name}_FILE"), format!("{SECRETS}/{name}"))));
     let mut mounts = vec![Bind { source: worktree.path, target: PROJECT.to_owned(), read_only: false }];
     for bind in access.binds {
         let target = bind.target.to_str().map(ToOwned::to_owned);
@@ -156,15 +192,21 @@ async fn request(
             target.ok_or_else(|| ActError::hold(Reason::MountRefused, "the repository's path is not UTF-8"))?;
         mounts.push(Bind { source: bind.source, target, read_only: bind.read_only });
     }
-    mounts.extend(prompt.clone());
+    mounts.extend(prompt);
+    if verify.is_none() {
+        let source = report::make(context, &job.key, owner.writes)?;
+        mounts.push(Bind { source, target: format!("{RUN}/{}", report::NAME), read_only: false });
+    }
+    mounts.extend(dependency_reports(context, job));
+    mounts.extend(secrets);
     mounts.extend(checked.mounts);
     let text = spec.effective_prompt().unwrap_or_default();
     Ok(CreateRequest {
-        name: names::container(&context.instance(), &job.key),
-        labels: names::labels(&context.instance(), &job.plan_id, &job.key, spec.digest.as_str(), &base.0),
+        name,
+        labels,
         key: job.key.clone(),
         image: attempt.image.clone(),
-        command: attempt.command.as_ref().map(|words| fill(words, job, text)),
+        command: verify.or_else(|| attempt.command.as_ref().map(|words| fill(words, job, text))),
         env,
         mounts,
         workdir: PROJECT.to_owned(),
@@ -181,6 +223,7 @@ async fn access(
     base: &CommitId,
     worktree: &WorktreeState,
     owner: Option<(u32, u32)>,
+    attempt_dir: PathBuf,
 ) -> Result<GitAccessPlan, ActError> {
     let request = AccessRequest {
         worktree: worktree.clone(),
@@ -188,7 +231,7 @@ async fn access(
         branch: names::branch_ref(&job.key.task),
         base: base.clone(),
         visible: job.heads.iter().map(|head| head.branch.clone()).collect(),
-        attempt_dir: context.attempt_dir(&job.key),
+        attempt_dir,
         mount_point: PROJECT.into(),
         owner,
     };
@@ -234,19 +277,48 @@ fn prompt(context: &Context, job: &Job, spec: &TaskSpec) -> Result<Option<Bind>,
     Ok(Some(Bind { source: path, target: format!("{RUN}/prompt"), read_only: true }))
 }
 
-fn task_env(job: &Job, base: &CommitId) -> BTreeMap<String, String> {
+/// Writes the secrets that are handed over as files, and mounts them.
+fn secret_binds(
+    context: &Context,
+    job: &Job,
+    files: &BTreeMap<String, SecretValue>,
+    owner: Option<(u32, u32)>,
+) -> Result<Vec<Bind>, ActError> {
+    let instance = context.instance();
+    let bind = |(name, value): (&String, &SecretValue)| {
+        let folders = context.secrets.folders();
+        let source = secret_files::write(folders, &instance, &job.key, name, value.expose(), owner)
+            .map_err(|error| ActError::hold(Reason::InvalidSpec, format!("secret {name}: {}", one_line(&error))))?;
+        Ok(Bind { source, target: format!("{SECRETS}/{name}"), read_only: true })
+    };
+    files.iter().map(bind).collect()
+}
+
+/// What the agents of the dependencies left, for this one to read.
+fn dependency_reports(context: &Context, job: &Job) -> Vec<Bind> {
+    let bind = |head: &DependencyHead| {
+        let key = context.known(&head.task).key(&head.task)?;
+        let target = format!("{RUN}/dependencies/{}/{}", head.task, report::NAME);
+        Some(Bind { source: report::kept(context, &key)?, target, read_only: true })
+    };
+    job.heads.iter().filter_map(bind).collect()
+}
+
+async fn task_env(context: &Context, job: &Job, base: &CommitId) -> Result<BTreeMap<String, String>, ActError> {
+    let heads = base::heads(context, &job.heads).await?;
+    let heads: Vec<String> = heads.iter().map(|head| format!("{}={}", head.task, head.commit)).collect();
     let dependencies: Vec<&str> = job.heads.iter().map(|head| head.task.as_str()).collect();
-    [
+    let variables = [
         ("ORCHESTRATE_TASK", job.key.task.to_string()),
         ("ORCHESTRATE_ATTEMPT", job.key.attempt.to_string()),
         ("ORCHESTRATE_BRANCH", names::branch(&job.key.task)),
         ("ORCHESTRATE_BASE", base.to_string()),
         ("ORCHESTRATE_DEPENDENCIES", dependencies.join(" ")),
+        ("ORCHESTRATE_DEPENDENCY_HEADS", heads.join(" ")),
         ("ORCHESTRATE_PROMPT_FILE", format!("{RUN}/prompt")),
-    ]
-    .into_iter()
-    .map(|(name, value)| (name.to_owned(), value))
-    .collect()
+        ("ORCHESTRATE_RESULT_FILE", format!("{RUN}/{}", report::NAME)),
+    ];
+    Ok(variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
 /// Fills the template words in one go, so that a prompt that holds a template word is not filled again.

@@ -10,8 +10,11 @@ mod harvest;
 mod hold;
 mod job;
 mod launch;
+mod listen;
 mod mounts;
 mod redact;
+mod report;
+mod secret_files;
 mod secrets;
 mod start;
 
@@ -21,5 +24,6 @@ pub use error::{ActError, Disposition, one_line};
 pub use executor::Executor;
 pub use hold::fingerprint;
 pub use job::{DependencyHead, Failure, Job, Outcome, dependency_heads};
+pub use listen::has_written;
 pub use redact::{Redactor, Secrets};
 pub use secrets::{MissingSecret, SecretSource, SecretValue};

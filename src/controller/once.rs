@@ -7,6 +7,7 @@ use super::error::{RunError, Trouble};
 use super::holds::HeldTask;
 use super::reconciler::Reconciler;
 use super::snapshot::{Beat, Reporter, Snapshot};
+use crate::act::has_written;
 use crate::record::PARTIAL_PATIENCE;
 
 /// How often in one pass acting may give more to do; a chain of tasks ends far sooner.
@@ -56,12 +57,33 @@ async fn pass(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> Resul
             list(reconciler).await?;
         }
     }
+    listen(reconciler).await;
     publish(reconciler).await?;
     let now = reconciler.now();
     let (tasks, plan) = reconciler.decide(&now).ok_or_else(|| reconciler.no_desired())?;
     let snapshot = reconciler.snapshot(tasks, plan, now);
     reporter.pass(&snapshot);
     Ok(snapshot)
+}
+
+/// Looks for the output of those that should have written by now.
+async fn listen(reconciler: &mut Reconciler) {
+    let now = reconciler.now();
+    let Some((_, plan)) = reconciler.decide(&now) else { return };
+    let context = reconciler.context().clone();
+    let look = |listen: crate::plan::Listen| {
+        let context = &context;
+        async move { (has_written(context, &listen.container_id, listen.since).await, listen.key) }
+    };
+    let mut looks: FuturesUnordered<_> = plan.listen.into_iter().map(look).collect();
+    let mut found = Vec::new();
+    while let Some(look) = looks.next().await {
+        found.push(look);
+    }
+    drop(looks);
+    for (written, key) in found {
+        reconciler.finish_listen(key, written);
+    }
 }
 
 async fn list(reconciler: &mut Reconciler) -> Result<(), RunError> {

@@ -16,7 +16,7 @@ use crate::act::{Context, Executor, Failure, Job, Outcome, Ports, SecretSource, 
 use crate::clock::{Moment, Now};
 use crate::git::GitError;
 use crate::observe::{Applied, AttemptKey, InstanceId, ObservedContainer, Observer};
-use crate::plan::{BackOff, Inputs, Memory, Plan, PlannedAction, plan};
+use crate::plan::{BackOff, Heard, Inputs, Listen, Memory, Plan, PlannedAction, plan};
 use crate::record::{AttemptRecord, Entry, Holder, Journal, PlanFile, PlanFileError, State, StateLock, Witness};
 use crate::runtime::{RuntimeError, RuntimeEvent};
 use crate::spec::{ReadOptions, Refused, TaskId, TaskSet};
@@ -111,6 +111,7 @@ impl Reconciler {
         });
         memory.unsettled = sent.map(|(key, attempt)| (key, on_its_way(attempt, &now))).collect();
         let context = Arc::new(Context::new(ports, journal, secrets).with_protected(home, sockets));
+        context.sweep_secrets();
         Ok(Self {
             executor: Executor::new(Arc::clone(&context)),
             context,
@@ -208,6 +209,11 @@ impl Reconciler {
             tasks.max_concurrent = cap;
         }
         self.warnings = accepted.warnings.iter().map(|warning| warning.message.clone()).collect();
+        let mut asked: Vec<_> = tasks.tasks.iter().map(|task| &task.attempt).collect();
+        // Tasks that ask for the same share it.
+        asked.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let secrets = asked.iter().flat_map(|attempt| &attempt.secrets);
+        self.warnings.extend(self.context.secrets.warnings(secrets));
         self.adopt(&tasks, &accepted.published)?;
         self.published = None;
         self.desired = Some(Desired { tasks: Arc::new(tasks), seen: content, fault: None });
@@ -298,7 +304,8 @@ impl Reconciler {
             Ok(containers) => {
                 let expected = self.expected.take().unwrap_or_else(|| self.expected());
                 let containers = self.recorded_only(containers);
-                Ok(self.observer.apply_list(containers, &expected) == Applied::Relist)
+                let verifying = self.context.journal().ledger().verifying();
+                Ok(self.observer.apply_list_with(containers, &expected, &verifying) == Applied::Relist)
             }
             Err(error) => {
                 self.lose_runtime(crate::act::one_line(&error));
@@ -328,13 +335,13 @@ impl Reconciler {
     pub(super) fn wants_another_list(&self) -> bool {
         let observed = self.observer.observed();
         let journal = self.context.journal();
-        let missing = |key: &AttemptKey| {
-            !observed.containers.contains_key(key)
+        let missing = |key: &AttemptKey, attempt: &AttemptRecord| {
+            observed.find(key, attempt.verify.is_some()).is_none()
                 && observed.absent.get(key).is_none_or(|lists| *lists < 2)
                 && !self.memory.in_flight.contains_key(&key.task)
         };
         observed.unavailable.is_none()
-            && journal.ledger().live().any(|(key, attempt)| attempt.start_intent.is_some() && missing(&key))
+            && journal.ledger().live().any(|(key, attempt)| attempt.start_intent.is_some() && missing(&key, attempt))
     }
 
     /// Whether any attempt is being made or runs, as far as the journal knows.
@@ -386,7 +393,8 @@ impl Reconciler {
 
     /// Turns an action into a job and notes that it is under way.
     pub(super) fn begin(&mut self, action: PlannedAction, tasks: &TaskSet) -> Job {
-        let container = self.observer.observed().containers.get(&action.key).cloned();
+        let is_verifying = self.context.known(&action.key.task).is_verifying();
+        let container = self.observer.observed().find(&action.key, is_verifying).cloned();
         self.memory.in_flight.insert(action.key.task.clone(), action.action);
         let failures = self.memory.backoff.get(&action.key.task).map_or(0, |backoff| backoff.failures);
         let job = Job::new(action, tasks, self.context.journal().ledger(), container);
@@ -420,6 +428,24 @@ impl Reconciler {
             }
         }
         Ok(relist && self.unavailable().is_none())
+    }
+
+    /// Notes that an attempt's output is being looked for.
+    pub(super) fn begin_listen(&mut self, listen: &Listen) {
+        self.memory.listening.insert(listen.key.clone());
+    }
+
+    /// Takes in what a look at an attempt's output found.
+    pub(super) fn finish_listen(&mut self, key: AttemptKey, has_written: Option<bool>) {
+        self.memory.listening.remove(&key);
+        let known = self.memory.heard.get(&key).is_some_and(|heard| heard.silent);
+        let heard = Heard { at: self.now().moment(), silent: has_written.map_or(known, |written| !written) };
+        let journal = self.context.journal();
+        let lives = |key: &AttemptKey| {
+            journal.ledger().task(&key.task).is_some_and(|r| r.attempt == key.attempt && r.state == State::Live)
+        };
+        self.memory.heard.retain(|key, _| lives(key));
+        self.memory.heard.insert(key, heard);
     }
 
     /// The pause before the runtime is tried again, after so many tries in a row that failed.

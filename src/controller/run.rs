@@ -18,8 +18,8 @@ use super::options::{RunEnd, RunOptions, Wakeups};
 use super::publishing::{PublishResult, Publishing};
 use super::reconciler::Reconciler;
 use super::snapshot::{Beat, Level, Reporter, Snapshot};
-use crate::act::{Outcome, one_line};
-use crate::observe::ObservedContainer;
+use crate::act::{Outcome, has_written, one_line};
+use crate::observe::{AttemptKey, ObservedContainer};
 use crate::plan::Plan;
 use crate::runtime::{RuntimeError, RuntimeEvent};
 use crate::spec::{TaskId, TaskSet};
@@ -40,6 +40,7 @@ enum Work {
     Done(Outcome),
     Listed(Result<Vec<ObservedContainer>, RuntimeError>),
     Checked(Vec<TaskId>),
+    Heard(AttemptKey, Option<bool>),
     Published(Publishing, PublishResult),
 }
 
@@ -217,6 +218,15 @@ impl Loop<'_> {
             self.jobs += 1;
             self.work.spawn(async move { Work::Done(executor.perform(job).await) });
         }
+        for listen in &plan.listen {
+            self.reconciler.begin_listen(listen);
+            let context = Arc::clone(self.reconciler.context());
+            let listen = listen.clone();
+            self.work.spawn(async move {
+                let written = has_written(&context, &listen.container_id, listen.since).await;
+                Work::Heard(listen.key, written)
+            });
+        }
     }
 
     fn fire_timers(&mut self) {
@@ -337,6 +347,7 @@ impl Loop<'_> {
                     Err(error) => self.lose(&one_line(&error)),
                 }
             }
+            Ok(Work::Heard(key, written)) => self.reconciler.finish_listen(key, written),
             Ok(Work::Checked(outdated)) => {
                 self.checking = false;
                 self.checked = outdated.is_empty();

@@ -33,9 +33,7 @@ pub async fn survey(ports: &Ports, plan_file: &Path) -> Result<Snapshot, RunErro
     match instance {
         Some(instance) => match ports.runtime.list(&instance).await {
             Ok(containers) => {
-                let sent = ledger.live().filter(|(_, attempt)| attempt.start_intent.is_some());
-                let expected = sent.map(|(key, _)| key).collect();
-                let _relist = observer.apply_list(containers, &expected);
+                let _relist = observer.apply_list_with(containers, &ledger.sent(), &ledger.verifying());
             }
             Err(error) => observer.lost(one_line(&error)),
         },

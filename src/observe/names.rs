@@ -50,6 +50,8 @@ pub mod label {
     pub const SPEC: &str = "dev.orchestrate.spec";
     /// The commit that the branch started from.
     pub const BASE: &str = "dev.orchestrate.base";
+    /// What the container is for, where it is not the agent's.
+    pub const ROLE: &str = "dev.orchestrate.role";
 }
 
 /// Folder of all worktrees, relative to the repository.
@@ -58,6 +60,12 @@ pub const WORKTREES: &str = ".worktrees";
 /// The container's name, which the engine lets exist only once: the mutex of a launch.
 pub fn container(instance: &InstanceId, key: &AttemptKey) -> String {
     format!("orch-{instance}-{key}")
+}
+
+/// The name of the container that verifies an attempt's result. No attempt's own name ends like this, since those end in a
+/// number.
+pub fn verify_container(instance: &InstanceId, key: &AttemptKey) -> String {
+    format!("orch-{instance}-{key}-verify")
 }
 
 /// The labels of an attempt's container.

@@ -21,6 +21,13 @@ pub struct ObservedContainer {
     pub state: ContainerState,
 }
 
+impl ObservedContainer {
+    /// Whether it verifies the attempt's result, rather than being the attempt's own.
+    pub fn is_verify(&self) -> bool {
+        self.name.starts_with("orch-") && self.name.ends_with(&format!("-{}-verify", self.key))
+    }
+}
+
 /// What a container does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ContainerState {
@@ -67,6 +74,8 @@ pub struct Observed {
     pub unavailable: Option<String>,
     /// Every container of this instance, by attempt.
     pub containers: BTreeMap<AttemptKey, ObservedContainer>,
+    /// Every container that verifies an attempt's result, by attempt.
+    pub verifies: BTreeMap<AttemptKey, ObservedContainer>,
     /// How many complete lists in a row lacked a container that the journal expects.
     pub absent: BTreeMap<AttemptKey, u32>,
 }
@@ -75,5 +84,10 @@ impl Observed {
     /// A snapshot of a runtime that does not answer.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self { unavailable: Some(message.into()), ..Self::default() }
+    }
+
+    /// An attempt's container: its agent's, or the one that verifies its result.
+    pub fn find(&self, key: &AttemptKey, verify: bool) -> Option<&ObservedContainer> {
+        if verify { self.verifies.get(key) } else { self.containers.get(key) }
     }
 }

@@ -52,8 +52,20 @@ impl Observer {
     /// Takes a complete list. `expected` are the attempts that must have a container; how many lists in a row lack one
     /// is counted.
     pub fn apply_list(&mut self, containers: Vec<ObservedContainer>, expected: &BTreeSet<AttemptKey>) -> Applied {
-        let mut by_key: BTreeMap<AttemptKey, ObservedContainer> = BTreeMap::new();
+        self.apply_list_with(containers, expected, &BTreeSet::new())
+    }
+
+    /// The same where the results of some attempts are being verified: of those, the verifying container is expected.
+    pub fn apply_list_with(
+        &mut self,
+        containers: Vec<ObservedContainer>,
+        expected: &BTreeSet<AttemptKey>,
+        verifying: &BTreeSet<AttemptKey>,
+    ) -> Applied {
+        let mut agents: BTreeMap<AttemptKey, ObservedContainer> = BTreeMap::new();
+        let mut verifies: BTreeMap<AttemptKey, ObservedContainer> = BTreeMap::new();
         for container in containers {
+            let by_key = if container.is_verify() { &mut verifies } else { &mut agents };
             match by_key.get(&container.key) {
                 Some(known) if rank(known) >= rank(&container) => {}
                 _ => {
@@ -62,9 +74,12 @@ impl Observer {
             }
         }
         let counted = |key: &AttemptKey| self.observed.absent.get(key).copied().unwrap_or(0).saturating_add(1);
-        let absent =
-            expected.iter().filter(|key| !by_key.contains_key(*key)).map(|key| (key.clone(), counted(key))).collect();
-        let new = Observed { unavailable: None, containers: by_key, absent };
+        let has = |key: &AttemptKey| match verifying.contains(key) {
+            true => verifies.contains_key(key),
+            false => agents.contains_key(key),
+        };
+        let absent = expected.iter().filter(|key| !has(key)).map(|key| (key.clone(), counted(key))).collect();
+        let new = Observed { unavailable: None, containers: agents, verifies, absent };
         let old = std::mem::replace(&mut self.observed, new);
         let mut relist = false;
         for event in self.since_asked.take().into_iter().flatten() {
@@ -96,8 +111,7 @@ impl Observer {
         if self.observed.unavailable.is_some() {
             return Applied::Relist;
         }
-        let Some(known) = self.observed.containers.get_mut(&container.key).filter(|known| known.id == container.id)
-        else {
+        let Some(known) = self.of(&container).get_mut(&container.key).filter(|known| known.id == container.id) else {
             return Applied::Relist;
         };
         match forward(known.state) {
@@ -118,16 +132,21 @@ impl Observer {
         self.since_asked = None;
     }
 
+    /// Those of its kind.
+    fn of(&mut self, container: &ObservedContainer) -> &mut BTreeMap<AttemptKey, ObservedContainer> {
+        if container.is_verify() { &mut self.observed.verifies } else { &mut self.observed.containers }
+    }
+
     fn created(&mut self, container: ObservedContainer) -> Applied {
         if self.observed.unavailable.is_some() {
             return Applied::Relist;
         }
-        match self.observed.containers.get(&container.key) {
+        match self.of(&container).get(&container.key) {
             Some(known) if known.id == container.id => Applied::Unchanged,
             Some(_) => Applied::Relist,
             None => {
                 self.observed.absent.remove(&container.key);
-                self.observed.containers.insert(container.key.clone(), container);
+                self.of(&container).insert(container.key.clone(), container);
                 Applied::Changed
             }
         }
@@ -138,9 +157,9 @@ impl Observer {
         if self.observed.unavailable.is_some() {
             return Applied::Relist;
         }
-        match self.observed.containers.get(&container.key) {
+        match self.of(container).get(&container.key) {
             Some(known) if known.id == container.id => {
-                self.observed.containers.remove(&container.key);
+                self.of(container).remove(&container.key);
                 // Absence is decided by lists alone, so one is wanted now.
                 Applied::Relist
             }
@@ -325,6 +344,26 @@ mod tests {
         for list in [vec![renamed.clone(), copy.clone()], vec![copy.clone(), renamed.clone()]] {
             assert_eq!(observer(list).observed().containers[&key("a")], copy, "the live one, where no name tells");
         }
+    }
+
+    #[test]
+    fn a_verifying_container_never_stands_for_the_attempts_own() {
+        let ours = container("a", "1", Exited);
+        let mut verify = container("a", "2", Running);
+        verify.name = "orch-i-a-1-verify".to_owned();
+        let mut observer = observer(vec![verify.clone(), ours.clone()]);
+        assert_eq!(observer.observed().containers[&key("a")], ours);
+        assert_eq!(observer.observed().verifies[&key("a")], verify);
+        assert_eq!(observer.apply_event(RuntimeEvent::Exited(verify.clone())), Changed);
+        assert_eq!(observer.observed().verifies[&key("a")].state, Exited);
+        let keys = BTreeSet::from([key("a")]);
+        assert_eq!(observer.apply_list_with(vec![ours.clone()], &keys, &keys), Changed);
+        assert_eq!(observer.observed().absent, BTreeMap::from([(key("a"), 1)]));
+        assert_eq!(observer.apply_list_with(vec![ours, verify], &keys, &keys), Changed);
+        assert_eq!(observer.observed().absent, BTreeMap::new());
+        let tricky =
+            ObservedContainer { name: "orch-i-a-1-verify-1".to_owned(), ..container("a-1-verify", "3", Exited) };
+        assert!(!tricky.is_verify());
     }
 
     /// What an engine does, and what its reader does, in any order.

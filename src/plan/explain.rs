@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::decide::Decision;
-use super::plan::Inputs;
+use super::plan::{Inputs, ProviderLimit};
 use crate::observe::{ContainerState, names};
 use crate::record::{State, StopCause, TaskRecord};
 use crate::spec::{TaskIx, TaskSpec};
@@ -20,6 +20,8 @@ pub(super) struct Explained<'a> {
     pub(super) statuses: &'a [Option<Status>],
     pub(super) cause: Option<TaskIx>,
     pub(super) in_flight: bool,
+    /// A reached limit of its agent's provider.
+    pub(super) limit: Option<&'a ProviderLimit>,
 }
 
 /// The status to publish, and when it changes by the mere passing of time.
@@ -79,7 +81,7 @@ impl Explained<'_> {
     fn running(&self, reason: Reason) -> Reason {
         let paused = || {
             let key = self.record?.key(&self.spec.id)?;
-            let container = self.inputs.observed.containers.get(&key)?;
+            let container = self.inputs.observed.find(&key, self.is_verifying())?;
             (container.state == ContainerState::Paused).then_some(Reason::Paused)
         };
         if reason == Reason::Started { paused().unwrap_or(reason) } else { reason }
@@ -95,8 +97,13 @@ impl Explained<'_> {
                 "the answer to its start was lost; it is looked at again before anything is done".into()
             }
             Reason::TransientError => self.backoff_message(),
+            _ if self.is_verifying() => "its agent is done; `verify` runs over the result".into(),
             _ => String::new(),
         }
+    }
+
+    fn is_verifying(&self) -> bool {
+        self.record.is_some_and(TaskRecord::is_verifying)
     }
 
     fn waiting(&self, reason: Reason) -> (Status, Reason, String) {
@@ -116,12 +123,29 @@ impl Explained<'_> {
 
     fn between_attempts(&self) -> (Status, Reason, String) {
         let recorded = match self.record.map(|record| &record.state) {
+            Some(State::Waiting { since, pause, .. })
+                if self.limit_outlasts(since.remaining(*pause, self.inputs.now)) =>
+            {
+                return self.limited();
+            }
+            Some(State::Idle) | None if self.limit.is_some() => return self.limited(),
             Some(State::Waiting { reason, .. }) => *reason,
             _ => Reason::BackOff,
         };
         let last = self.record.and_then(TaskRecord::end).map(|end| end.message.as_str()).unwrap_or_default();
         let attempt = self.record.map_or(1, TaskRecord::next_attempt);
         (Status::Pending, recorded, format!("attempt {attempt} follows after a pause: {last}"))
+    }
+
+    /// Whether it waits for its provider longer than for itself.
+    fn limit_outlasts(&self, own: Duration) -> bool {
+        self.limit.is_some_and(|limit| limit.task != self.spec.id && limit.left > own)
+    }
+
+    fn limited(&self) -> (Status, Reason, String) {
+        let agent = &self.spec.attempt.agent;
+        let by = self.limit.map(|limit| format!(", as {} found", limit.task)).unwrap_or_default();
+        (Status::Pending, Reason::RateLimited, format!("the limit of {agent}'s provider is reached{by}"))
     }
 
     fn backoff_message(&self) -> String {
@@ -165,6 +189,15 @@ impl Explained<'_> {
 
     /// Adds what is known of the newest attempt.
     fn fill(&self, status: &mut TaskStatus) -> Option<Duration> {
+        let wake = self.fill_attempt(status);
+        if status.reason == Some(Reason::RateLimited) {
+            let limit = self.limit.and_then(|limit| limit.until);
+            status.not_before = status.not_before.max(limit);
+        }
+        wake
+    }
+
+    fn fill_attempt(&self, status: &mut TaskStatus) -> Option<Duration> {
         let record = self.record?;
         let now = self.inputs.now;
         if let State::Waiting { since, pause, .. } = &record.state {
@@ -173,14 +206,17 @@ impl Explained<'_> {
         status.attempt = (record.attempt > 0).then_some(record.attempt);
         let current = record.current.as_ref()?;
         status.host = Some(current.host.clone());
-        status.container_id.clone_from(&current.container_id);
-        status.container.clone_from(&current.container);
+        // The container that verified is named by its attempt's; this is the agent's.
+        let verify = current.verify.as_ref();
+        status.container_id.clone_from(verify.map_or(&current.container_id, |verify| &verify.container_id));
+        status.container.clone_from(verify.map_or(&current.container, |verify| &verify.container));
         if current.base.is_some() {
             status.branch = Some(names::branch(&self.spec.id));
             status.worktree = Some(names::worktree(&self.spec.id).to_string_lossy().into_owned());
         }
         status.base_commit = current.base.as_ref().map(ToString::to_string);
-        status.started_at = current.started.as_ref().map(|moment| moment.wall);
+        let started = verify.map_or(&current.started, |verify| &verify.started);
+        status.started_at = started.as_ref().map(|moment| moment.wall);
         if let Some(end) = &current.end {
             status.head_commit = end.head.as_ref().map(ToString::to_string);
             status.result = end.result;
@@ -195,6 +231,8 @@ impl Explained<'_> {
         let since = current.running_since()?;
         let left = since.remaining(current.terms.stale_after(), now);
         status.stale = left.is_zero().then_some(true);
+        let heard = record.key(&self.spec.id).and_then(|key| self.inputs.memory.heard.get(&key));
+        status.silent = heard.is_some_and(|heard| heard.silent).then_some(true);
         Some(left).filter(|left| !left.is_zero())
     }
 }

@@ -44,7 +44,10 @@ pub struct Evidence {
 /// Whether the engine or the machine ended it.
 pub fn is_interrupted(evidence: &Evidence) -> bool {
     let (Some(started), Some(finished)) = (evidence.started_at, evidence.finished_at) else { return false };
-    let signalled = SIGNALLED.contains(&evidence.code) && !evidence.oom_killed;
+    let signalled = SIGNALLED.contains(&evidence.code);
+    if signalled && evidence.oom_killed {
+        return false;
+    }
     let outages = || evidence.outages.iter().copied().filter(|lost| *lost >= started);
     let Some(engine) = evidence.engine_started_at else {
         let vanished = evidence.code == VANISHED && (evidence.rebooted || outages().any(|lost| finished >= lost));

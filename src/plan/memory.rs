@@ -1,6 +1,6 @@
 //! What this process remembers beside the journal: nothing here needs to outlive it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::action::Action;
@@ -22,6 +22,19 @@ pub struct Memory {
     pub unsettled: BTreeMap<AttemptKey, Moment>,
     /// How long such a request may be on its way.
     pub grace: Duration,
+    /// When the output of attempts with a `silent_after` was last looked for, and what was found.
+    pub heard: BTreeMap<AttemptKey, Heard>,
+    /// Attempts whose output is being looked for.
+    pub listening: BTreeSet<AttemptKey>,
+}
+
+/// What a look at an attempt's output found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Heard {
+    /// When.
+    pub at: Moment,
+    /// Nothing was written for as long as `silent_after`.
+    pub silent: bool,
 }
 
 /// The pause after a step that failed in a way that passes.

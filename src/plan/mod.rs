@@ -6,6 +6,7 @@ mod decide;
 mod explain;
 mod facts;
 mod interruption;
+mod limit;
 mod memory;
 mod outcome;
 #[expect(clippy::module_inception, reason = "the room is named for its main concept")]
@@ -15,6 +16,7 @@ pub use action::{Action, PlannedAction};
 pub use decide::{Decision, decide};
 pub use facts::{ContainerFact, DependencyFact, Facts, RecordFact};
 pub use interruption::{Evidence, is_interrupted};
-pub use memory::{BackOff, GRACE, Memory};
+pub use limit::{MAX_RATE_LIMITS, Reached, reached};
+pub use memory::{BackOff, GRACE, Heard, Memory};
 pub use outcome::{Ending, MAX_INTERRUPTIONS, Verdict, judge};
-pub use plan::{Inputs, Plan, plan};
+pub use plan::{Inputs, Listen, Plan, plan};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::limit::MAX_RATE_LIMITS;
 use crate::record::{Next, StopCause, TaskRecord};
 use crate::spec::{EmptyPolicy, Leftovers, Terms};
 use crate::status::{Reason, ResultKind};
@@ -44,6 +45,27 @@ pub enum Ending {
         /// Why.
         why: String,
     },
+    /// Its provider's limit was reached, which is no failure.
+    RateLimited {
+        /// The exit code.
+        code: i64,
+        /// The tool's words.
+        words: String,
+        /// How long to wait.
+        pause: Duration,
+    },
+    /// Its result was verified.
+    Verified {
+        /// The exit code of what verified it.
+        code: i64,
+        /// Where its log is kept.
+        log: Option<String>,
+    },
+    /// Its result could not be verified.
+    Unverified {
+        /// Why.
+        why: String,
+    },
     /// It never ran.
     NeverRan,
 }
@@ -66,17 +88,23 @@ pub struct Verdict {
 pub fn judge(ending: &Ending, terms: &Terms, record: &TaskRecord) -> Verdict {
     let stop = record.current.as_ref().and_then(|current| current.stop);
     let result = result_of(ending, terms);
-    let (reason, message) = reason_of(ending, terms, stop);
+    let (reason, message) = match ending {
+        Ending::Verified { code: 0, .. } if stop.is_none() => (Reason::Succeeded, verified_message(record)),
+        _ => reason_of(ending, terms, stop),
+    };
     let cancelled = record.cancel || stop == Some(StopCause::Cancel) || *ending == Ending::NeverRan;
     let next = match reason {
         _ if cancelled => Next::Cancel,
         Reason::Succeeded => Next::Complete,
         Reason::Interrupted => after_interruption(record),
+        Reason::RateLimited => after_limit(ending, record),
         _ => after_failure(terms, record),
     };
     if cancelled {
         let message = match ending {
-            Ending::Exited { code, .. } => format!("cancelled; it ended with exit code {code}"),
+            Ending::Exited { code, .. } | Ending::RateLimited { code, .. } => {
+                format!("cancelled; it ended with exit code {code}")
+            }
             _ => "cancelled".to_owned(),
         };
         return Verdict { reason: Reason::CancelledByRequest, message, result, next };
@@ -126,6 +154,20 @@ fn reason_of(ending: &Ending, terms: &Terms, stop: Option<StopCause>) -> (Reason
         Ending::Refused { code, why } => {
             (Reason::ResultRefused, format!("exited with code {code}, and what it left was refused: {why}"))
         }
+        Ending::RateLimited { code, words, .. } => {
+            (Reason::RateLimited, format!("its provider's limit was reached (exit code {code}): {words}"))
+        }
+        Ending::Verified { code, .. } if stop == Some(StopCause::Deadline) => (
+            Reason::VerifyFailed,
+            format!("`verify` ran longer than the timeout of {} (exit code {code})", human(terms.timeout())),
+        ),
+        Ending::Verified { code, log } => {
+            let log = log.as_ref().map(|log| format!("; its output is in {log}")).unwrap_or_default();
+            (Reason::VerifyFailed, format!("the agent exited with 0, and `verify` with code {code}{log}"))
+        }
+        Ending::Unverified { why } => {
+            (Reason::VerifyFailed, format!("the agent exited with 0, and `verify` could not be run: {why}"))
+        }
         Ending::NeverRan => (Reason::CancelledByRequest, "cancelled before it ran".to_owned()),
     }
 }
@@ -151,6 +193,21 @@ fn after_interruption(record: &TaskRecord) -> Next {
         return Next::Fail;
     }
     Next::Retry { reason: Reason::Interrupted, pause_ms: 0 }
+}
+
+fn after_limit(ending: &Ending, record: &TaskRecord) -> Next {
+    match ending {
+        Ending::RateLimited { pause, .. } if record.rate_limits + 1 < MAX_RATE_LIMITS => {
+            Next::Retry { reason: Reason::RateLimited, pause_ms: millis(*pause) }
+        }
+        _ => Next::Fail,
+    }
+}
+
+fn verified_message(record: &TaskRecord) -> String {
+    let verify = record.current.as_ref().and_then(|current| current.verify.as_ref());
+    let message = verify.map_or("completed", |verify| verify.end.message.as_str());
+    format!("{message}; verified")
 }
 
 fn millis(span: Duration) -> u64 {
@@ -197,6 +254,7 @@ mod tests {
                 start_tries: 0,
                 started: None,
                 stop,
+                verify: None,
                 end: None,
             }),
             ..TaskRecord::default()
@@ -257,6 +315,32 @@ mod tests {
         }
         record.interruptions = 2;
         assert_eq!(judge(&ending, &terms(|_| ()), &record).next, Next::Fail);
+    }
+
+    #[test]
+    fn a_reached_limit_uses_up_no_retry_and_the_twentieth_in_a_row_fails() {
+        let ending = Ending::RateLimited { code: 1, words: "resets 3pm".into(), pause: Duration::from_secs(90) };
+        let mut record = record(None);
+        record.rate_limits = MAX_RATE_LIMITS - 2;
+        let next = judge(&ending, &terms(|_| ()), &record).next;
+        assert_eq!(next, Next::Retry { reason: Reason::RateLimited, pause_ms: 90_000 });
+        record.rate_limits += 1;
+        let verdict = judge(&ending, &terms(|t| t["retries"] = 3.into()), &record);
+        assert_eq!((verdict.reason, verdict.next), (Reason::RateLimited, Next::Fail));
+        record.cancel = true;
+        assert_eq!(judge(&ending, &terms(|_| ()), &record).next, Next::Cancel);
+    }
+
+    #[rstest]
+    #[case(Ending::Verified { code: 0, log: None }, Reason::Succeeded, Next::Complete)]
+    #[case(Ending::Verified { code: 2, log: Some("v.log".into()) }, Reason::VerifyFailed, Next::Fail)]
+    #[case(Ending::Unverified { why: "gone".into() }, Reason::VerifyFailed, Next::Fail)]
+    fn verification_speaks_by_its_code(#[case] ending: Ending, #[case] reason: Reason, #[case] next: Next) {
+        let verdict = judge(&ending, &terms(|_| ()), &record(None));
+        assert_eq!((verdict.reason, verdict.next), (reason, next));
+        let late = judge(&ending, &terms(|_| ()), &record(Some(StopCause::Deadline)));
+        assert_eq!(late.reason, Reason::VerifyFailed, "a deadline that passed is no success");
+        assert_eq!(judge(&ending, &terms(|_| ()), &record(Some(StopCause::Cancel))).next, Next::Cancel);
     }
 
     #[test]

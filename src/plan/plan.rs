@@ -1,7 +1,9 @@
 //! The whole plan in one pure step: facts of every task, a decision for each, slots, and what everyone is told.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+use jiff::Timestamp;
 
 use super::action::{Action, PlannedAction};
 use super::admit::{Candidate, admit};
@@ -12,7 +14,7 @@ use super::memory::Memory;
 use crate::clock::Now;
 use crate::observe::{AttemptKey, ContainerState, Observed, ObservedContainer};
 use crate::record::{AttemptRecord, Ledger, State, TaskRecord};
-use crate::spec::{TaskId, TaskIx, TaskSet, TaskSpec};
+use crate::spec::{RateLimitScope, TaskId, TaskIx, TaskSet, TaskSpec};
 use crate::status::{Reason, Status, TaskStatus};
 
 /// Everything that a plan is made from.
@@ -43,10 +45,32 @@ pub struct Plan {
     /// Running containers of this instance that no live attempt of a task in the file accounts for: the task was removed
     /// or renamed, or a person started a container again. They are told, counted against the slots, and never touched.
     pub orphans: Vec<ObservedContainer>,
+    /// Attempts whose output is to be looked for.
+    pub listen: Vec<Listen>,
     /// When something changes by the mere passing of time.
     pub wake: Option<Duration>,
     /// Whether anything can still move without a person: a live attempt, an action, or a wake time.
     pub can_move: bool,
+}
+
+/// Whether an attempt has written anything of late is to be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listen {
+    /// The attempt.
+    pub key: AttemptKey,
+    /// Its container's id.
+    pub container_id: String,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// A limit of a provider that keeps its tasks from starting.
+#[derive(Debug, Clone)]
+pub(super) struct ProviderLimit {
+    pub(super) left: Duration,
+    pub(super) until: Option<Timestamp>,
+    /// The task that reached it.
+    pub(super) task: TaskId,
 }
 
 /// Makes the plan. Equal inputs give equal plans; time enters by `inputs.now` only.
@@ -60,6 +84,8 @@ struct Planner<'a> {
     statuses: Vec<Option<Status>>,
     /// For a broken task: the task whose failure is the first cause.
     causes: Vec<Option<TaskIx>>,
+    /// Reached limits of providers, by agent.
+    limits: BTreeMap<&'a str, ProviderLimit>,
     wake: Option<Duration>,
 }
 
@@ -71,6 +97,7 @@ impl<'a> Planner<'a> {
             decisions: vec![Decision::Keep; count],
             statuses: vec![None; count],
             causes: vec![None; count],
+            limits: limits(inputs),
             wake: None,
         }
     }
@@ -92,7 +119,8 @@ impl<'a> Planner<'a> {
             || self.wake.is_some()
             || (!orphans.is_empty() && published.iter().any(|s| s.reason == Some(Reason::WaitingForSlot)))
             || published.iter().any(|status| status.status == Status::Running);
-        Plan { actions, tasks: published, orphans, wake: self.wake, can_move }
+        let listen = self.listens();
+        Plan { actions, tasks: published, orphans, listen, wake: self.wake, can_move }
     }
 
     fn record(&self, task: &TaskId) -> Option<&'a TaskRecord> {
@@ -105,8 +133,9 @@ impl<'a> Planner<'a> {
         let memory = self.inputs.memory;
         let pause = memory.pause(&spec.id, self.inputs.now);
         self.wake_in(pause);
+        let fact = record.map_or(RecordFact::Idle, |record| self.record_fact(&spec.id, record));
         Facts {
-            record: record.map_or(RecordFact::Idle, |record| self.record_fact(&spec.id, record)),
+            record: self.limited(spec, fact),
             container: self.container_fact(&spec.id, record),
             dependencies: self.dependency_fact(ix),
             cancel: record.is_some_and(|record| record.cancel),
@@ -114,6 +143,16 @@ impl<'a> Planner<'a> {
             suspended: self.inputs.tasks.suspend || self.inputs.frozen,
             backing_off: pause.is_some(),
         }
+    }
+
+    /// A task that could be launched waits where a limit of its agent's provider was reached.
+    fn limited(&mut self, spec: &TaskSpec, fact: RecordFact) -> RecordFact {
+        let limit = self.limits.get(spec.attempt.agent.as_str()).map(|limit| limit.left);
+        if limit.is_none() || !matches!(fact, RecordFact::Idle | RecordFact::Due) {
+            return fact;
+        }
+        self.wake_in(limit);
+        RecordFact::Waiting
     }
 
     fn record_fact(&mut self, id: &TaskId, record: &TaskRecord) -> RecordFact {
@@ -145,7 +184,7 @@ impl<'a> Planner<'a> {
             return ContainerFact::Unobserved;
         }
         let Some(key) = record.and_then(|record| record.key(id)) else { return ContainerFact::Missing };
-        match observed.containers.get(&key).map(|container| container.state) {
+        match observed.find(&key, record.is_some_and(TaskRecord::is_verifying)).map(|container| container.state) {
             None if observed.absent.get(&key).is_some_and(|lists| *lists >= 2) => ContainerFact::Gone,
             None => ContainerFact::Missing,
             Some(ContainerState::Created) => ContainerFact::Created,
@@ -210,6 +249,12 @@ impl<'a> Planner<'a> {
         }
         match self.decisions[ix.index()] {
             Decision::Run(_) | Decision::Stop(_) => true,
+            // What verifies the result takes over the slot.
+            Decision::Harvest => {
+                let record = self.record(&self.inputs.tasks.task(ix).id);
+                let current = record.filter(|record| !record.is_verifying()).and_then(|record| record.current.as_ref());
+                current.is_some_and(|current| current.terms.verify.is_some())
+            }
             Decision::Keep
             | Decision::Wait(_)
             | Decision::StayHeld
@@ -217,7 +262,6 @@ impl<'a> Planner<'a> {
             | Decision::Launch
             | Decision::Resume
             | Decision::Start
-            | Decision::Harvest
             | Decision::Lose
             | Decision::EndCancelled => false,
         }
@@ -293,6 +337,7 @@ impl<'a> Planner<'a> {
             statuses: &self.statuses,
             cause: self.causes[ix.index()],
             in_flight: self.inputs.memory.in_flight.contains_key(&spec.id),
+            limit: self.limits.get(spec.attempt.agent.as_str()),
         });
         self.wake_in(wake);
         status
@@ -303,7 +348,9 @@ impl<'a> Planner<'a> {
             self.inputs.tasks.find(key.task.as_str()).is_some()
                 && self.record(&key.task).is_some_and(|r| r.state == State::Live && r.attempt == key.attempt)
         };
-        let running = self.inputs.observed.containers.values().filter(|container| container.state.is_live());
+        let observed = self.inputs.observed;
+        let all = observed.containers.values().chain(observed.verifies.values());
+        let running = all.filter(|container| container.state.is_live());
         running.filter(|container| !accounted(&container.key)).cloned().collect()
     }
 
@@ -361,7 +408,52 @@ impl<'a> Planner<'a> {
         actions
     }
 
+    /// Which attempts' output is to be looked for: first when `silent_after` has passed, then twice in each such span.
+    fn listens(&mut self) -> Vec<Listen> {
+        let inputs = self.inputs;
+        let mut listens = Vec::new();
+        for (key, current) in inputs.ledger.live() {
+            let Some(span) = current.terms.silent_after() else { continue };
+            let Some(container) = inputs.observed.find(&key, current.verify.is_some()) else { continue };
+            if !container.state.is_live()
+                || inputs.observed.unavailable.is_some()
+                || inputs.memory.listening.contains(&key)
+            {
+                continue;
+            }
+            let left = match inputs.memory.heard.get(&key) {
+                Some(heard) => heard.at.remaining((span / 2).max(Duration::from_secs(1)), inputs.now),
+                None => current.running_since().map_or(span, |since| since.remaining(span, inputs.now)),
+            };
+            if left.is_zero() {
+                let since = inputs.now.wall.checked_sub(span).unwrap_or(Timestamp::MIN);
+                listens.push(Listen { key, container_id: container.id.clone(), since });
+            } else {
+                self.wake_in(Some(left));
+            }
+        }
+        listens.sort_by(|a, b| a.key.cmp(&b.key));
+        listens
+    }
+
     fn wake_in(&mut self, wait: Option<Duration>) {
         self.wake = [self.wake, wait].into_iter().flatten().min();
     }
+}
+
+/// Reached limits that stop all tasks of an agent; of several the one that ends last.
+fn limits<'a>(inputs: &Inputs<'a>) -> BTreeMap<&'a str, ProviderLimit> {
+    let mut limits: BTreeMap<&str, ProviderLimit> = BTreeMap::new();
+    for (task, record) in inputs.ledger.tasks() {
+        let State::Waiting { reason: Reason::RateLimited, since, pause } = &record.state else { continue };
+        let Some(terms) = record.current.as_ref().map(|current| &current.terms) else { continue };
+        let left = since.remaining(*pause, inputs.now);
+        let is_wide = terms.rate_limit.as_ref().is_some_and(|limit| limit.scope == RateLimitScope::Provider);
+        let ends_last = limits.get(terms.agent.as_str()).is_none_or(|other| (other.left, &other.task) < (left, task));
+        if is_wide && !left.is_zero() && ends_last {
+            let until = since.wall.checked_add(*pause).ok();
+            limits.insert(&terms.agent, ProviderLimit { left, until, task: task.clone() });
+        }
+    }
+    limits
 }

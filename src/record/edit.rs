@@ -76,6 +76,7 @@ pub(super) fn fields(status: &TaskStatus) -> [Field<'_>; TaskStatus::FIELDS.len(
         status.started_at.map(Scalar::Time),
         status.finished_at.map(Scalar::Time),
         status.stale.map(Scalar::Bool),
+        status.silent.map(Scalar::Bool),
         text(status.log.as_ref()),
         status.not_before.map(Scalar::Time),
     ]

@@ -125,6 +125,15 @@ pub enum Entry {
         /// When.
         at: Moment,
     },
+    /// The agent is done and its result is in; what verifies it is made and run next, in a container of its own.
+    Verifying {
+        /// The attempt.
+        key: AttemptKey,
+        /// What the agent gave, to be the attempt's end where that is found good.
+        end: AttemptEnd,
+        /// When.
+        at: Moment,
+    },
     /// The attempt is over and its result is in.
     Ended {
         /// The attempt.
@@ -194,6 +203,12 @@ pub struct AttemptEnd {
     /// Why there is no log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_error: Option<String>,
+    /// The kept log of what verified the result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify_log: Option<String>,
+    /// The beginning of what the agent left in `result.md`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<String>,
 }
 
 /// What follows for a task after an attempt.
@@ -253,6 +268,7 @@ impl Entry {
             | Self::StartIntent { at, .. }
             | Self::Started { at, .. }
             | Self::StopIntent { at, .. }
+            | Self::Verifying { at, .. }
             | Self::Ended { at, .. }
             | Self::Held { at, .. }
             | Self::Released { at, .. } => at,
@@ -275,6 +291,7 @@ impl Entry {
             | Self::StartIntent { key, .. }
             | Self::Started { key, .. }
             | Self::StopIntent { key, .. }
+            | Self::Verifying { key, .. }
             | Self::Ended { key, .. } => Some(&key.task),
         }
     }

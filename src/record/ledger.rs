@@ -1,6 +1,6 @@
 //! The fold of the journal: what is known of every task and attempt. Pure.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,8 +93,25 @@ pub struct AttemptRecord {
     pub started: Option<Moment>,
     /// Why we stop it, where we do.
     pub stop: Option<StopCause>,
+    /// The agent is done and its result is being verified. What is known of container and start above is of the container
+    /// that does so.
+    #[serde(default)]
+    pub verify: Option<Verification>,
     /// What it gave; `None`: not over.
     pub end: Option<AttemptEnd>,
+}
+
+/// What is known of the agent's run while its result is verified.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verification {
+    /// What it gave.
+    pub end: AttemptEnd,
+    /// The engine's id of its container.
+    pub container_id: Option<String>,
+    /// Its container's name.
+    pub container: Option<String>,
+    /// When it was known to run.
+    pub started: Option<Moment>,
 }
 
 impl AttemptRecord {
@@ -114,6 +131,11 @@ impl TaskRecord {
     /// The newest attempt's end, where it is over.
     pub fn end(&self) -> Option<&AttemptEnd> {
         self.current.as_ref()?.end.as_ref()
+    }
+
+    /// Whether the newest attempt's agent is done and its result is being verified.
+    pub fn is_verifying(&self) -> bool {
+        self.current.as_ref().is_some_and(|current| current.verify.is_some() && current.end.is_none())
     }
 
     /// The newest attempt's key.
@@ -169,6 +191,16 @@ impl Ledger {
         opened.chain(plan).chain(tasks).collect()
     }
 
+    /// Live attempts whose container must be there: a start of it may have been sent.
+    pub fn sent(&self) -> BTreeSet<AttemptKey> {
+        self.live().filter(|(_, attempt)| attempt.start_intent.is_some()).map(|(key, _)| key).collect()
+    }
+
+    /// Live attempts whose result is being verified.
+    pub fn verifying(&self) -> BTreeSet<AttemptKey> {
+        self.live().filter(|(_, attempt)| attempt.verify.is_some()).map(|(key, _)| key).collect()
+    }
+
     /// Takes in one record. A record of an attempt that is not the newest one changes nothing.
     pub fn apply(&mut self, entry: &Entry) {
         match entry {
@@ -209,8 +241,22 @@ impl Ledger {
                     start_tries: 0,
                     started: None,
                     stop: None,
+                    verify: None,
                     end: None,
                 });
+            }
+            Entry::Verifying { key, end, .. } => {
+                if let Some((_, current)) = self.current(key)
+                    && current.verify.is_none()
+                {
+                    current.start_intent = None;
+                    current.verify = Some(Verification {
+                        end: end.clone(),
+                        container_id: current.container_id.take(),
+                        container: current.container.take(),
+                        started: current.started.take(),
+                    });
+                }
             }
             Entry::Prepared { key, base, start, .. } => {
                 if let Some((record, current)) = self.current(key) {
@@ -245,10 +291,8 @@ impl Ledger {
             Entry::Held { task, hold, .. } => {
                 let record = self.record(task);
                 if !matches!(record.state, State::Done(_)) {
-                    record.state = match std::mem::take(&mut record.cancel) {
-                        true => State::Done(Status::Cancelled),
-                        false => State::Held(hold.clone()),
-                    };
+                    let cancelled = std::mem::take(&mut record.cancel);
+                    record.state = if cancelled { State::Done(Status::Cancelled) } else { State::Held(hold.clone()) };
                 }
             }
             Entry::Released { task, .. } => {

@@ -17,6 +17,6 @@ pub use ask::Asked;
 pub use entry::{AttemptEnd, Entry, FORMAT, Hold, Next, StopCause};
 pub use files::{FileError, FileLock, Files, OsFiles, Stamp};
 pub use journal::{Journal, JournalError, Stored, Witness};
-pub use ledger::{AttemptRecord, Ledger, State, TaskRecord};
+pub use ledger::{AttemptRecord, Ledger, State, TaskRecord, Verification};
 pub use lock::{DATA_LOCK_PATIENCE, Holder, LockError, StateLock, current_holder, data_lock};
 pub use plan_file::{PARTIAL_PATIENCE, PlanFile, PlanFileError, Publication, Publish, Snapshot as FileSnapshot};

@@ -643,6 +643,7 @@ mod tests {
                         started_at,
                         finished_at,
                         stale,
+                        silent: stale,
                         log,
                         not_before,
                     }

@@ -225,6 +225,10 @@ impl Page {
         self.optional("from", task.base_commit.as_deref());
         self.optional("to", task.head_commit.as_deref());
         self.optional("log", task.log.as_deref());
+        let report = task.report.iter().flat_map(|report| report.lines());
+        for (number, line) in report.enumerate() {
+            self.field(if number == 0 { "report" } else { "" }, line);
+        }
     }
 
     fn spec(&mut self, spec: &SpecView, task: &TaskView) {

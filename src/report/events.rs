@@ -72,6 +72,9 @@ fn describe(entry: &Entry) -> (&'static str, Option<u32>, String) {
             };
             ("stopping", of(key), why.to_owned())
         }
+        Entry::Verifying { key, end, .. } => {
+            ("verifying", of(key), format!("the agent is done ({}); its result is verified", end.message))
+        }
         Entry::Ended { key, end, next, .. } => ("ended", of(key), ended(end, *next)),
         Entry::Held { hold, .. } => ("held", None, format!("{}: {}", hold.reason, hold.message)),
         Entry::Released { .. } => ("released", None, "what it was held for may have changed".to_owned()),

@@ -93,6 +93,8 @@ impl World {
             finished_at: now(when).wall,
             log: Some("log".to_owned()),
             log_error: None,
+            verify_log: None,
+            report: None,
         };
         self.entries.push(Entry::Ended { key, end, next, at: at(when) });
         self.seconds = self.seconds.max(when);
@@ -125,7 +127,7 @@ impl World {
             now: &now,
             frozen: false,
         });
-        Snapshot { tasks: Arc::new(self.tasks.clone()), ledger, observed, plan, now, fault: None, warnings: Vec::new() }
+        Snapshot { tasks: Arc::new(self.tasks.clone()), ledger, observed, plan, now, warnings: Vec::new(), fault: None }
     }
 }
 

@@ -121,6 +121,9 @@ fn details(task: &TaskView, view: &View) -> String {
     if task.stale {
         parts.push("runs longer than its `stale_after`; nothing stops it".to_owned());
     }
+    if task.silent {
+        parts.push("has written nothing for longer than its `silent_after`; nothing stops it".to_owned());
+    }
     if let Some(at) = task.not_before.filter(|_| task.status == Status::Pending) {
         parts.push(format!("in {}", time::age(time::between(view.at, at))));
     }

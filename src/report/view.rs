@@ -117,6 +117,9 @@ pub struct TaskView {
     pub not_before: Option<Timestamp>,
     /// Runs longer than `stale_after`. A flag, never a verdict.
     pub stale: bool,
+    /// Has written nothing for longer than `silent_after`. A flag, never a verdict.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub silent: bool,
     /// What is asked now differs from what the newest attempt was made from.
     pub spec_changed: bool,
     /// The newest attempt's container.
@@ -149,6 +152,9 @@ pub struct TaskView {
     /// Path of the kept log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
+    /// The beginning of what the agent left in `result.md`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<String>,
 }
 
 /// A running container that no task accounts for.
@@ -293,6 +299,7 @@ fn row(snapshot: &Snapshot, causes: &[Option<TaskIx>], ix: TaskIx, spec: &TaskSp
         finished_at: status.finished_at,
         not_before: status.not_before,
         stale: status.stale == Some(true),
+        silent: status.silent == Some(true),
         spec_changed: record
             .and_then(|record| record.current.as_ref())
             .is_some_and(|current| current.spec != spec.digest && status.status != Status::Pending),
@@ -306,6 +313,7 @@ fn row(snapshot: &Snapshot, causes: &[Option<TaskIx>], ix: TaskIx, spec: &TaskSp
         result: status.result,
         exit_code: status.exit_code,
         log: status.log.clone(),
+        report: record.and_then(TaskRecord::end).and_then(|end| end.report.clone()),
     }
 }
 

@@ -45,12 +45,17 @@ pub fn built_in(name: &str) -> Option<Settings> {
         env: (name == "opencode")
             .then(|| BTreeMap::from([("OPENCODE_PERMISSION".to_owned(), r#"{"*":"allow"}"#.to_owned())])),
         secrets: secret.map(|secret| vec![secret]),
-        rate_limit: Some(RateLimit {
-            exit_codes: Vec::new(),
-            pattern: Some(rate_limit_pattern(name).to_owned()),
-            scope: RateLimitScope::Provider,
-        }),
+        rate_limit: built_in_rate_limit(name),
         ..Settings::default()
+    })
+}
+
+/// When a built-in agent's exit means that its provider's limit was reached; `None` for what is no agent.
+pub fn built_in_rate_limit(name: &str) -> Option<RateLimit> {
+    (BUILT_IN.contains(&name) && name != "shell").then(|| RateLimit {
+        exit_codes: Vec::new(),
+        pattern: Some(rate_limit_pattern(name).to_owned()),
+        scope: RateLimitScope::Provider,
     })
 }
 
@@ -67,8 +72,12 @@ fn secret(env: &str, from_env: Option<&str>, from_file: Option<&str>) -> SecretS
 fn rate_limit_pattern(name: &str) -> &'static str {
     match name {
         "claude" => r"(?i)usage limit reached|hit your (?:\w+ )?limit|rate_limit_error|limit.{0,20}resets? (?:at )?\d",
-        "codex" => r"(?i)usage limit|rate limit reached|rate_limit_exceeded|too many requests",
-        "gemini" => r"(?i)RESOURCE_EXHAUSTED|quota exceeded|exhausted your (?:daily )?(?:quota|capacity)",
+        "codex" => {
+            r"(?i)hit your usage limit|usage limit has been reached|usage_limit_reached|rate limit reached|rate_limit_exceeded|too many requests"
+        }
+        "gemini" => {
+            r"(?i)RESOURCE_EXHAUSTED|quota exceeded|exceeded your current quota|exhausted your (?:daily )?(?:quota|capacity)"
+        }
         _ => r"(?i)rate limit|too many requests|quota exceeded",
     }
 }

@@ -166,6 +166,13 @@ pub struct SecretSpec {
     pub hand_over: SecretHandOver,
 }
 
+impl SecretSpec {
+    /// The variable of our environment that holds the value.
+    pub fn variable(&self) -> &str {
+        self.from_env.as_deref().unwrap_or(&self.env)
+    }
+}
+
 /// How a secret reaches the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -15,6 +15,12 @@ pub struct Terms {
     timeout_ms: Option<u64>,
     /// Flag past this age, milliseconds.
     stale_after_ms: u64,
+    /// Flag after so long without output, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    silent_after_ms: Option<u64>,
+    /// Name of the agent's profile; tasks of one agent share a provider's limit.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub agent: String,
     /// Further attempts after a failed one.
     #[serde(default)]
     pub retries: u32,
@@ -32,6 +38,9 @@ pub struct Terms {
     /// When an exit means that the provider's limit was reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_limit: Option<RateLimit>,
+    /// What is run over the result after exit 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<Vec<String>>,
 }
 
 impl Terms {
@@ -43,6 +52,11 @@ impl Terms {
     /// Flag past this age.
     pub fn stale_after(&self) -> Duration {
         Duration::from_millis(self.stale_after_ms)
+    }
+
+    /// Flag after so long without output.
+    pub fn silent_after(&self) -> Option<Duration> {
+        self.silent_after_ms.map(Duration::from_millis)
     }
 
     /// Pause between attempts.
@@ -60,6 +74,8 @@ impl From<&AttemptSpec> for Terms {
         Self {
             timeout_ms: spec.timeout.map(ms),
             stale_after_ms: ms(spec.stale_after),
+            silent_after_ms: spec.silent_after.map(ms),
+            agent: spec.agent.clone(),
             retries: spec.retries,
             retry_initial_ms: ms(spec.retry_backoff.initial),
             retry_max_ms: ms(spec.retry_backoff.max),
@@ -67,6 +83,7 @@ impl From<&AttemptSpec> for Terms {
             empty: spec.empty,
             git_access: spec.git_access,
             rate_limit: spec.rate_limit.clone(),
+            verify: spec.verify.clone(),
         }
     }
 }

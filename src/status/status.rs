@@ -244,6 +244,9 @@ pub struct TaskStatus {
     /// Runs longer than `stale_after`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stale: Option<bool>,
+    /// Has written nothing for longer than `silent_after`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent: Option<bool>,
     /// Path of the kept log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
@@ -255,7 +258,7 @@ pub struct TaskStatus {
 
 impl TaskStatus {
     /// Names of all our fields, in the order in which they are written.
-    pub const FIELDS: [&'static str; 18] = [
+    pub const FIELDS: [&'static str; 19] = [
         "status",
         "reason",
         "message",
@@ -272,6 +275,7 @@ impl TaskStatus {
         "started_at",
         "finished_at",
         "stale",
+        "silent",
         "log",
         "not_before",
     ];
@@ -295,6 +299,7 @@ impl TaskStatus {
             started_at: None,
             finished_at: None,
             stale: None,
+            silent: None,
             log: None,
             not_before: None,
         }
@@ -329,6 +334,7 @@ mod tests {
         full.finished_at = Some(Timestamp::UNIX_EPOCH);
         full.not_before = Some(Timestamp::UNIX_EPOCH);
         full.stale = Some(true);
+        full.silent = Some(true);
         let value = serde_json::to_value(&full).expect("plain data");
         let names: Vec<&str> = value.as_object().expect("object").keys().map(String::as_str).collect();
         assert_eq!(names, TaskStatus::FIELDS);

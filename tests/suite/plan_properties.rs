@@ -70,7 +70,7 @@ fn now() -> Now {
 
 fn ago(seconds: u64) -> Moment {
     let now = now();
-    Now { monotonic: now.monotonic - Duration::from_secs(seconds), ..now }.moment()
+    Now { monotonic: now.monotonic.saturating_sub(Duration::from_secs(seconds)), ..now }.moment()
 }
 
 struct World {
@@ -103,6 +103,8 @@ fn end(reason: Reason) -> AttemptEnd {
         finished_at: now().wall,
         log: None,
         log_error: None,
+        verify_log: None,
+        report: None,
     }
 }
 
@@ -116,7 +118,7 @@ fn entries(task: &TaskId, terms: &Terms, spec: &orchestrate::spec::SpecDigest, f
         at: ago(300),
     };
     let start = Entry::StartIntent { key: key.clone(), at: ago(200) };
-    let ended = |next: Next, reason: Reason, ago_seconds: u64| Entry::Ended {
+    let closed = |next: Next, reason: Reason, ago_seconds: u64| Entry::Ended {
         key: key.clone(),
         end: end(reason),
         next,
@@ -124,22 +126,22 @@ fn entries(task: &TaskId, terms: &Terms, spec: &orchestrate::spec::SpecDigest, f
     };
     let retry = Next::Retry { reason: Reason::BackOff, pause_ms: 60_000 };
     let hold = Hold { reason: Reason::ImageMissing, message: "no image".to_owned(), key: String::new() };
-    let held = Entry::Held { task: task.clone(), hold, at: ago(100) };
-    let mut entries = match fate.record {
+    let stuck = Entry::Held { task: task.clone(), hold, at: ago(100) };
+    let mut all = match fate.record {
         0 => vec![],
         1 => vec![intent],
         2 | 3 => vec![intent, start],
-        4 => vec![intent, start, ended(retry, Reason::NonZeroExit, 10)],
-        5 => vec![intent, start, ended(retry, Reason::NonZeroExit, 90)],
-        6 => vec![intent, held],
-        7 => vec![intent, start, ended(Next::Fail, Reason::NonZeroExit, 50)],
+        4 => vec![intent, start, closed(retry, Reason::NonZeroExit, 10)],
+        5 => vec![intent, start, closed(retry, Reason::NonZeroExit, 90)],
+        6 => vec![intent, stuck],
+        7 => vec![intent, start, closed(Next::Fail, Reason::NonZeroExit, 50)],
         8 => vec![Entry::Requested { task: task.clone(), request: Request::Cancel, at: ago(9) }],
-        _ => vec![intent, start, ended(Next::Complete, Reason::Succeeded, 50)],
+        _ => vec![intent, start, closed(Next::Complete, Reason::Succeeded, 50)],
     };
     if fate.cancel && (1..=3).contains(&fate.record) {
-        entries.push(Entry::Requested { task: task.clone(), request: Request::Cancel, at: ago(5) });
+        all.push(Entry::Requested { task: task.clone(), request: Request::Cancel, at: ago(5) });
     }
-    entries
+    all
 }
 
 fn world(case: &Case) -> World {
@@ -195,7 +197,7 @@ fn world(case: &Case) -> World {
         }
     }
     let unavailable = case.away.then(|| "no answer".to_owned());
-    World { tasks, ledger, observed: Observed { unavailable, containers, absent }, memory }
+    World { tasks, ledger, observed: Observed { unavailable, containers, absent, ..Observed::default() }, memory }
 }
 
 fn is_completed(world: &World, task: &TaskId) -> bool {
@@ -270,8 +272,8 @@ proptest! {
         let ranks: Vec<_> = plan.actions.iter().filter_map(rank).collect();
         prop_assert!(ranks.is_sorted());
         // Nobody with a better claim is left waiting for a slot.
-        let chosen = plan.actions.iter().filter_map(|action| Some((action.ix?, rank(action)?))).last();
-        if let Some((_, worst)) = chosen {
+        let chosen = plan.actions.iter().filter_map(rank).next_back();
+        if let Some(worst) = chosen {
             for (ix, spec) in world.tasks.iter() {
                 let status = &plan.tasks[ix.index()];
                 if status.reason == Some(Reason::WaitingForSlot) {

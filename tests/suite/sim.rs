@@ -74,6 +74,12 @@ struct Core {
     version: u64,
 }
 
+/// The world goes on beside us; it ends with the runtime.
+#[expect(clippy::disallowed_methods, reason = "nobody waits for the world")]
+fn beside(world: impl Future<Output = ()> + Send + 'static) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(world)
+}
+
 /// Faults that were chosen, not thrown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Script {
@@ -201,7 +207,7 @@ impl Sim {
             drop(core);
             if is_second {
                 let sim = self.clone();
-                drop(tokio::spawn(async move { hands::second(&sim, true).await }));
+                beside(async move { hands::second(&sim, true).await });
             }
             if let Some(kind) = kind {
                 self.note(&format!("{call}: {kind:?}"));
@@ -368,7 +374,7 @@ async fn live_until_dead(sim: &Sim, until_done: bool) -> Option<End> {
 }
 
 async fn simulate(sim: &Sim) {
-    let chaos = tokio::spawn(hands::chaos(sim.clone()));
+    let chaos = beside(hands::chaos(sim.clone()));
     let over = Instant::now() + sim.setup.chaos;
     while Instant::now() < over {
         // What still lives when people go home dies once more.
@@ -471,6 +477,7 @@ fn report(seed: u64, result: &Outcome) -> String {
     )
 }
 
+#[expect(clippy::disallowed_methods, reason = "what a test is to do comes from outside")]
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }

@@ -351,6 +351,8 @@ mod tests {
             finished_at: at(100),
             log: None,
             log_error: None,
+            verify_log: None,
+            report: None,
         };
         Entry::Ended { key, end, next, at: moment(101) }
     }

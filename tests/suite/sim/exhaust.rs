@@ -71,7 +71,7 @@ fn one_fault_at_any_call() {
 #[test]
 fn two_crashes_at_any_two_calls() {
     // All pairs where time allows, else a part of them that moves with the first.
-    let step = if std::env::var_os("ORCHESTRATE_SIM_SEEDS").is_some() { 1 } else { 53 };
+    let step = if super::number("ORCHESTRATE_SIM_SEEDS").is_some() { 1 } else { 53 };
     let calls = calls();
     for first in 0..calls {
         for second in (first + 1..calls + 20).skip(first % step).step_by(step) {

@@ -48,9 +48,9 @@ impl Sim {
     fn save(&self, plan: &Value) {
         let text = serde_json::to_vec_pretty(plan).expect("plain data");
         if self.chance(2) {
-            self.files.put(PLAN, &text)
+            self.files.put(PLAN, &text);
         } else {
-            self.files.overwrite(PLAN, &text)
+            self.files.overwrite(PLAN, &text);
         }
         let mut people = self.people();
         people.notes = plan["tasks"].as_array().into_iter().flatten().filter_map(note_of).collect();

@@ -135,10 +135,12 @@ fn judge_end(
         Reason::CancelledByRequest if end.exit_code.is_none() && ran && seen.iter().any(|seen| !seen.removed) => {
             wrong.push(format!("I5: {key} is recorded as never run and ran"));
         }
-        // Right after an engine was killed, an end by itself looks like one by its shutting down; and what a person killed
-        // while nobody looked, before an engine's restart, looks like its doing.
-        Reason::Interrupted if sim.did(Deed::EngineKilled) || human => {}
-        Reason::Interrupted if !seen.iter().any(|seen| seen.ended_by == Some(EndedBy::Engine)) => {
+        // Right after an engine was killed, or right before one came back, an end by itself looks like the engine's doing; so
+        // does what a person killed while nobody looked. Where nothing of the kind happened there is no excuse.
+        Reason::Interrupted
+            if !seen.iter().any(|seen| seen.ended_by == Some(EndedBy::Engine))
+                && ![Deed::EngineKilled, Deed::EngineStopped, Deed::PowerLoss].iter().any(|deed| sim.did(*deed)) =>
+        {
             wrong.push(format!("{key} is recorded as interrupted, the engine has {seen:?}"));
         }
         Reason::DeadlineExceeded => {
