@@ -7,6 +7,9 @@ const FIRST: Duration = Duration::from_secs(1);
 /// The longest pause: with it a task that fails for ever costs few calls a minute.
 const LONGEST: Duration = Duration::from_mins(1);
 
+/// The longest pause before a runtime that is away is tried again: a person who starts it should not wait for us.
+const MAX_AWAY_PAUSE: Duration = Duration::from_secs(15);
+
 /// Random numbers from a seed.
 #[derive(Debug, Clone)]
 pub(super) struct Jitter(fastrand::Rng);
@@ -22,6 +25,11 @@ impl Jitter {
         let doublings = failures.saturating_sub(1).min(16);
         let full = FIRST.saturating_mul(1 << doublings).min(LONGEST);
         full.mul_f64(1.0 - 0.25 * self.0.f64())
+    }
+
+    /// The pause before a runtime that is away is tried again, after so many tries in a row that failed; none at first.
+    pub(super) fn away_pause(&mut self, failures: u32) -> Duration {
+        if failures == 0 { Duration::ZERO } else { self.pause(failures).min(MAX_AWAY_PAUSE) }
     }
 
     /// Ten lower-case letters and digits.

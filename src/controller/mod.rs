@@ -15,8 +15,8 @@ mod survey;
 
 pub use error::{RunError, Trouble};
 pub use once::once;
-pub use options::{RunEnd, RunOptions, Wakeups};
-pub use reconciler::{OpenOptions, Reconciler};
+pub use options::{OpenOptions, RunEnd, RunOptions, Wakeups};
+pub use reconciler::Reconciler;
 pub use run::run;
 pub use snapshot::{Beat, Level, Reporter, Snapshot};
 pub use survey::{UNSERVED, survey};

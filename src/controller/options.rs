@@ -1,10 +1,14 @@
-//! How to run, what wakes the loop from outside, and why it ends.
+//! How to open a repository, how to run, what wakes the loop from outside, and why it ends.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+
+use crate::act::{Ports, SecretSource};
+use crate::record::Holder;
 
 /// How to run.
 #[derive(Debug, Clone)]
@@ -57,4 +61,24 @@ pub enum RunEnd {
     },
     /// We were asked to stop.
     Stopped,
+}
+
+/// How to open a repository.
+pub struct OpenOptions {
+    /// The ports.
+    pub ports: Ports,
+    /// The plan file.
+    pub plan_file: PathBuf,
+    /// Where secrets come from.
+    pub secrets: SecretSource,
+    /// The user's home, never mounted whole.
+    pub home: Option<PathBuf>,
+    /// Sockets that no container may see.
+    pub sockets: Vec<PathBuf>,
+    /// Who we are, for a second one.
+    pub holder: Holder,
+    /// Overrides the file's `max_concurrent`.
+    pub max_concurrent: Option<std::num::NonZeroU32>,
+    /// Seeds ids and jitter; the simulation's is fixed.
+    pub seed: u64,
 }

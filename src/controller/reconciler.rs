@@ -2,7 +2,6 @@
 //! `once` and `run` decide when each step is made.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,40 +9,18 @@ use super::backoff::Jitter;
 use super::desired;
 use super::error::RunError;
 use super::holds::HeldTask;
+use super::options::OpenOptions;
 use super::publishing::{PublishResult, Publishing};
 use super::snapshot::Snapshot;
-use crate::act::{Context, Executor, Failure, Job, Outcome, Ports, SecretSource, dependency_heads};
+use crate::act::{Context, Executor, Failure, Job, Outcome, dependency_heads};
 use crate::clock::{Moment, Now};
 use crate::git::GitError;
 use crate::observe::{Applied, AttemptKey, InstanceId, ObservedContainer, Observer};
 use crate::plan::{BackOff, Inputs, Listen, Memory, Plan, PlannedAction, plan};
-use crate::record::{AttemptRecord, Entry, Holder, Journal, PlanFile, PlanFileError, State, StateLock, Witness};
+use crate::record::{AttemptRecord, Entry, Journal, PlanFile, PlanFileError, State, StateLock, Witness};
 use crate::runtime::{RuntimeError, RuntimeEvent};
 use crate::spec::{ReadOptions, Refused, TaskId, TaskSet};
 use crate::status::{Published, TaskStatus};
-
-/// How to open a repository.
-pub struct OpenOptions {
-    /// The ports.
-    pub ports: Ports,
-    /// The plan file.
-    pub plan_file: PathBuf,
-    /// Where secrets come from.
-    pub secrets: SecretSource,
-    /// The user's home, never mounted whole.
-    pub home: Option<PathBuf>,
-    /// Sockets that no container may see.
-    pub sockets: Vec<PathBuf>,
-    /// Who we are, for a second one.
-    pub holder: Holder,
-    /// Overrides the file's `max_concurrent`.
-    pub max_concurrent: Option<std::num::NonZeroU32>,
-    /// Seeds ids and jitter; the simulation's is fixed.
-    pub seed: u64,
-}
-
-/// The longest pause before a runtime that is away is tried again: a person who starts it should not wait for us.
-const MAX_AWAY_PAUSE: Duration = Duration::from_secs(15);
 
 /// How many losses of the runtime are remembered.
 const OUTAGES: usize = 16;
@@ -420,7 +397,7 @@ impl Reconciler {
 
     /// The pause before the runtime is tried again, after so many tries in a row that failed.
     pub(super) fn pause(&mut self, failures: u32) -> Duration {
-        if failures == 0 { Duration::ZERO } else { self.jitter.pause(failures).min(MAX_AWAY_PAUSE) }
+        self.jitter.away_pause(failures)
     }
 
     /// The error where nothing was ever accepted.
