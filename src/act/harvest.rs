@@ -97,7 +97,15 @@ pub(super) async fn harvest(context: &Context, job: &Job, events: &mut Vec<Runti
             reclassed(context, job, &detail, &log.bytes).unwrap_or(exited)
         }
         Err(Some(GitError::Refused { reason, kept })) => {
-            let kept = kept.map(|kept| format!("; its commits are kept at {kept}")).unwrap_or_default();
+            let kept = kept.map_or_else(
+                || {
+                    format!(
+                        "; what it committed is kept in {}",
+                        context.shown(&context.attempt_dir(&job.key).join("git"))
+                    )
+                },
+                |kept| format!("; its commits are kept at {kept}"),
+            );
             Ending::Refused { code: detail.exit_code, why: format!("{reason}{kept}") }
         }
         // Without a record of its worktree (`None`), the container cannot have been ours to start.

@@ -428,7 +428,7 @@ impl Loop<'_> {
         if self.options.timeout.is_some_and(|timeout| self.timers.started + timeout <= now) {
             return Some(RunEnd::TimedOut);
         }
-        if !self.options.until_done || self.jobs > 0 || !self.reconciler.is_desired_valid() {
+        if !self.looked || !self.options.until_done || self.jobs > 0 || !self.reconciler.is_desired_valid() {
             return None;
         }
         let looking =

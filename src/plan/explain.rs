@@ -43,6 +43,11 @@ impl Explained<'_> {
     fn words(&self) -> (Status, Reason, String) {
         match self.decision {
             Decision::Keep => self.ended(),
+            Decision::Launch | Decision::Resume | Decision::Wait(_) | Decision::Run(Reason::Settling)
+                if self.in_flight =>
+            {
+                (Status::Running, Reason::Launching, "is being launched".into())
+            }
             Decision::Run(reason) => (Status::Running, self.running(reason), self.running_message(reason)),
             Decision::Start => (Status::Running, Reason::Launching, "its container is about to be started".into()),
             Decision::Stop(StopCause::Cancel) => (Status::Running, Reason::Stopping, "is being cancelled".into()),
@@ -51,9 +56,6 @@ impl Explained<'_> {
             }
             Decision::Harvest => (Status::Running, Reason::Harvesting, "ended; its result is being taken in".into()),
             Decision::Lose => (Status::Running, Reason::ContainerLost, "its container is gone".into()),
-            Decision::Launch | Decision::Resume | Decision::Wait(_) if self.in_flight => {
-                (Status::Running, Reason::Launching, "is being launched".into())
-            }
             Decision::Resume => (Status::Running, Reason::Launching, "its launch goes on".into()),
             Decision::Launch => (Status::Pending, Reason::Launching, "is about to be launched".into()),
             Decision::Wait(reason) => self.waiting(reason),
@@ -93,6 +95,9 @@ impl Explained<'_> {
             Reason::EngineUnavailable => {
                 format!("the engine does not answer; it is taken to run on: {}", self.unavailable())
             }
+            Reason::Settling if self.has_started() => {
+                "its container is not in the last list; it is looked for once more".into()
+            }
             Reason::Settling => {
                 "the answer to its start was lost; it is looked at again before anything is done".into()
             }
@@ -104,6 +109,10 @@ impl Explained<'_> {
 
     fn is_verifying(&self) -> bool {
         self.record.is_some_and(TaskRecord::is_verifying)
+    }
+
+    fn has_started(&self) -> bool {
+        self.record.and_then(|record| record.current.as_ref()).is_some_and(|current| current.started.is_some())
     }
 
     fn waiting(&self, reason: Reason) -> (Status, Reason, String) {

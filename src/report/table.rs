@@ -77,7 +77,10 @@ pub fn footer(view: &View) -> String {
     }
     if !view.orphans.is_empty() {
         let names: Vec<&str> = view.orphans.iter().map(|orphan| orphan.container.as_str()).collect();
-        put(&format!("running without a task, never touched: {}", names.join(", ")));
+        put(&format!(
+            "running without a live attempt (dropped from the file, or started again by hand), never touched: {}",
+            names.join(", ")
+        ));
     }
     text
 }
