@@ -82,7 +82,9 @@ async fn what_ends_while_a_killed_engine_is_away_keeps_its_code_and_is_never_tol
     engine.kill();
     let error = events.next().await.expect("told").expect_err("gone");
     assert!(matches!(error.kind, ErrorKind::Unreachable | ErrorKind::Unknown), "{error}");
-    assert_eq!(engine.runtime.list(&instance()).await.expect_err("gone").kind, ErrorKind::Unreachable);
+    // A connection of the pool that died with the engine may be tried first; whether the call arrived is then not known.
+    let error = engine.runtime.list(&instance()).await.expect_err("gone");
+    assert!(matches!(error.kind, ErrorKind::Unreachable | ErrorKind::Unknown), "{error}");
     std::fs::write(&go, "").expect("written");
     for _ in 0..600 {
         if went.exists() {
