@@ -227,7 +227,7 @@ impl Project {
         #[expect(clippy::disallowed_methods, reason = "a real engine takes real time")]
         let started = std::time::Instant::now();
         while !holds(self) {
-            assert!(started.elapsed().as_secs() < 90, "waited too long until {what}; {:#}", self.plan_now());
+            assert!(started.elapsed().as_secs() < 240, "waited too long until {what}; {:#}", self.plan_now());
             #[expect(clippy::disallowed_methods, reason = "a real engine takes real time")]
             std::thread::sleep(std::time::Duration::from_millis(30));
         }
