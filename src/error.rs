@@ -193,6 +193,8 @@ impl From<RunError> for Report {
             RunError::Runtime(error) => error.into(),
             // Its diagnostics are told before it, each with its own next step.
             RunError::Invalid { .. } => Self::of(Kind::InvalidFile, &error),
+            RunError::NoSpec { .. } => Self::of(Kind::InvalidFile, &error)
+                .hint("name yours with --spec, or leave it out to use the plan file alone"),
         }
     }
 }

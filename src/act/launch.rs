@@ -31,6 +31,10 @@ pub(super) async fn launch(context: &Context, job: &Job, events: &mut Vec<Runtim
     let Some(spec) = &job.spec else {
         return Err(ActError::hold(Reason::InvalidSpec, "the plan file no longer names this task"));
     };
+    if spec.is_record {
+        let message = "nothing says any more what is to be done: the YAML spec no longer names this task";
+        return Err(ActError::hold(Reason::InvalidSpec, message));
+    }
     let checked = check(context, &spec.attempt).await?;
     let base = base::resolve(context, job, spec).await?;
     let begun = job.record.attempt == job.key.attempt;

@@ -56,6 +56,11 @@ pub(super) struct Global {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(super) file: Option<PathBuf>,
 
+    /// Lay this YAML spec over the plan file [default: `agent-tasks.yaml` beside it, where that is there]
+    #[arg(long, value_name = "FILE", global = true, env = "ORCHESTRATE_SPEC", hide_env_values = true)]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(super) spec: Option<PathBuf>,
+
     /// Run attempts on this runtime, whatever the plan file says [default: the file's `runtime`, else docker]
     #[arg(long, value_name = "RUNTIME", global = true, env = "ORCHESTRATE_RUNTIME", hide_env_values = true)]
     pub(super) runtime: Option<Runtime>,
@@ -224,7 +229,8 @@ pub(super) fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
         match arg {
             "-h" | "--help" | "-V" | "--version" | "--" => return args,
             // These take a value that is no command.
-            "-C" | "--dir" | "-f" | "--file" | "--color" | "--log-format" | "-o" | "--output" | "--max-concurrent" => {
+            "-C" | "--dir" | "-f" | "--file" | "--spec" | "--color" | "--log-format" | "-o" | "--output"
+            | "--max-concurrent" => {
                 at += 2;
             }
             arg if arg.starts_with('-') => at += 1,

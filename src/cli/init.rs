@@ -1,4 +1,4 @@
-//! `orchestrate init`: a plan file to start from.
+//! `orchestrate init`: a plan to start from.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
@@ -6,31 +6,44 @@ use std::io::{ErrorKind, Write as _};
 use clap::Args;
 
 use super::app::Outcome;
-use super::world::{Context, PLAN_FILE};
+use super::world::{Context, PLAN_FILE, SPEC_FILE};
 use crate::error::{ExitCode, Kind, Report};
 use crate::git::{GixRepository, Repository as _};
+use crate::spec::starter;
 
-/// Write a plan file to start from
+/// Write a plan to start from
 ///
-/// At the root of the repository. One that is there is never overwritten.
+/// At the root of the repository: `.agent-tasks.json`, or with --yaml `agent-tasks.yaml`, which holds comments that explain
+/// it. One that is there is never overwritten.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
                   orchestrate init\n  \
                   orchestrate init --agent codex\n  \
+                  orchestrate init --yaml          with comments; status is then kept in .agent-tasks.json\n  \
                   orchestrate init && $EDITOR .agent-tasks.json && orchestrate validate")]
 pub(super) struct Init {
     /// The agent that works on the tasks
     #[arg(long, value_name = "AGENT", default_value = crate::spec::agents::DEFAULT_AGENT)]
     #[arg(value_parser = ["claude", "codex", "gemini", "opencode"])]
     agent: String,
+
+    /// Write a commented YAML spec instead, for those who write by hand
+    #[arg(long)]
+    yaml: bool,
 }
 
 impl Init {
     pub(super) fn run(&self, context: &Context) -> Outcome {
-        let path = match &context.global.file {
-            Some(file) => context.path(file),
-            None => GixRepository::discover(context.dir())?.layout().root.join(PLAN_FILE),
+        let (named, usual) = if self.yaml {
+            (context.global.spec.as_ref().or(context.global.file.as_ref()), SPEC_FILE)
+        } else {
+            (context.global.file.as_ref(), PLAN_FILE)
         };
+        let path = match named {
+            Some(file) => context.path(file),
+            None => GixRepository::discover(context.dir())?.layout().root.join(usual),
+        };
+        let text = if self.yaml { starter::yaml(&self.agent) } else { template(&self.agent) };
         let failed = |error: &std::io::Error| {
             let mut report = Report::new(Kind::Environment, format!("cannot write {}", path.display()));
             report.causes = vec![error.to_string()];
@@ -41,13 +54,12 @@ impl Init {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 let report =
                     Report::new(Kind::Usage, format!("{} is there already; it was not touched", path.display()));
-                return Err(report.hint("name another file with -f"));
+                let flag = if self.yaml { "--spec" } else { "-f" };
+                return Err(report.hint(format!("name another file with {flag}")));
             }
             Err(error) => return Err(failed(&error)),
         };
-        file.write_all(template(&self.agent).as_bytes())
-            .and_then(|()| file.sync_all())
-            .map_err(|error| failed(&error))?;
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|error| failed(&error))?;
         context.output.note(&format!(
             "wrote {}: edit its tasks, then `orchestrate plan` shows what would happen",
             path.display()
@@ -89,7 +101,7 @@ fn template(agent: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{ReadOptions, agents, read};
+    use crate::spec::{ReadOptions, agents, read, read_both};
 
     #[test]
     fn what_is_written_is_accepted_without_a_word_for_every_agent_that_is_offered() {
@@ -97,6 +109,9 @@ mod tests {
             let accepted = read(template(agent).as_bytes(), ReadOptions::default()).expect("accepted");
             assert_eq!(accepted.warnings, []);
             assert_eq!(accepted.tasks.tasks[2].attempt.agent, agent);
+            let accepted = read_both(None, Some(starter::yaml(agent).as_bytes()), ReadOptions::default());
+            let accepted = accepted.expect("accepted");
+            assert_eq!((accepted.warnings.as_slice(), &*accepted.tasks.tasks[1].attempt.agent), (&[][..], agent));
         }
     }
 }

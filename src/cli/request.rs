@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::app::Outcome;
 use super::world::{Context, World, block_on, require_tasks};
+use crate::controller::{self, SpecFile};
 use crate::error::{ExitCode, Kind, Report};
 use crate::record::{Asked, PlanFile, current_holder};
 use crate::report::{TaskView, View};
@@ -91,7 +92,7 @@ impl Retry {
                 Status::Pending | Status::Blocked => {}
             }
         }
-        write(context, &world, &asked)
+        write(context, &world, asked)
     }
 }
 
@@ -100,11 +101,6 @@ impl Cancel {
         let world = context.world()?;
         let (_, view) = context.survey(&world)?;
         let tasks = require_tasks(&view, &self.tasks)?;
-        if view.plan_id.is_none() {
-            let report =
-                Report::new(Kind::Usage, "nothing of this plan was ever launched, so there is nothing to cancel");
-            return Err(report.hint("take the task out of the plan file instead"));
-        }
         let mut asked = Asked::default();
         for task in tasks {
             match task.status {
@@ -120,7 +116,7 @@ impl Cancel {
                 }
             }
         }
-        write(context, &world, &asked)
+        write(context, &world, asked)
     }
 }
 
@@ -193,19 +189,32 @@ fn suspend(context: &Context, suspend: bool) -> Outcome {
         context.output.note(&format!("the plan is {state}"));
         return Ok(ExitCode::Done);
     }
+    if block_on(controller::accepted(&world.ports(), &world.plan_file, &world.spec))?
+        .is_ok_and(|accepted| accepted.is_suspend_named)
+    {
+        let path = world.spec.path().map(|path| path.display().to_string()).unwrap_or_default();
+        let report = Report::new(Kind::Usage, format!("{path} says `suspend: {}`, which stands", view.suspended));
+        return Err(report.hint("change it there, or take it out of there"));
+    }
     let what = if suspend { "nothing new is launched; what runs goes on" } else { "the plan goes on" };
     context.output.note(what);
-    write(context, &world, &Asked { suspend: Some(suspend), ..Asked::default() })
+    write(context, &world, Asked { suspend: Some(suspend), ..Asked::default() })
 }
 
 /// Writes the wish and says when it takes effect.
-fn write(context: &Context, world: &World, asked: &Asked) -> Outcome {
-    if *asked == Asked::default() {
+fn write(context: &Context, world: &World, mut asked: Asked) -> Outcome {
+    if asked == Asked::default() {
         return Ok(ExitCode::Done);
     }
+    let accepted = block_on(controller::accepted(&world.ports(), &world.plan_file, &world.spec))?;
+    let accepted = accepted.map_err(|error| context.fail(world, error))?;
+    asked.described = accepted.named.into_iter().filter(|task| asked.tasks.contains_key(task)).collect();
     let root = world.repository.layout().root.clone();
     let file = PlanFile::new(std::sync::Arc::clone(&world.files), world.plan_file.clone(), root);
-    block_on(file.ask(asked))??;
+    if world.spec != SpecFile::None {
+        file.ensure_exists()?;
+    }
+    block_on(file.ask(&asked))??;
     match current_holder(world.files.as_ref(), &world.state_dir()) {
         Some(holder) => context.output.note(&format!("process {} reconciles and takes it up at once", holder.pid)),
         None => context.output.note("takes effect with the next `orchestrate` or `orchestrate run`"),

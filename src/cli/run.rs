@@ -110,7 +110,8 @@ impl Run {
         let mut background = JoinSet::new();
         background.spawn(signals.watch(wakeups.shutdown.clone(), Arc::clone(caught)));
         let changes = Arc::clone(&wakeups.changes);
-        background.spawn(signals::watch_file(Arc::clone(&world.files), world.plan_file.clone(), changes));
+        let watched = std::iter::once(&*world.plan_file).chain(world.spec.path()).map(ToOwned::to_owned).collect();
+        background.spawn(signals::watch_files(Arc::clone(&world.files), watched, changes));
         let options = RunOptions {
             until_done: self.until_done,
             timeout: self.timeout,

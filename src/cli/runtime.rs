@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::controller::SpecFile;
 use crate::error::Report;
 use crate::runtime::Runtime;
 use crate::runtime::docker::{DockerRuntime, Endpoint};
@@ -43,12 +44,15 @@ pub(super) fn choose(
     }
 }
 
-/// What a plan file says of its runtime; the default where it says nothing or cannot be read, which others tell.
-pub(super) fn of_file(plan_file: &Path) -> RuntimeKind {
-    let Ok(bytes) = std::fs::read(plan_file) else { return RuntimeKind::default() };
+/// What the files say of the runtime; the default where they say nothing or cannot be read, which others tell.
+pub(super) fn of_files(plan_file: &Path, spec: &SpecFile) -> RuntimeKind {
+    // A FIFO that stands there would be waited for, for ever.
+    let read = |path: &Path| path.is_file().then(|| std::fs::read(path).ok()).flatten();
+    let files = [read(plan_file), spec.path().and_then(read)];
     // Most files do not name one, and a large one need not be judged twice for that.
-    if memchr::memmem::find(&bytes, b"\"runtime\"").is_none() {
+    if !files.iter().flatten().any(|bytes| memchr::memmem::find(bytes, b"runtime").is_some()) {
         return RuntimeKind::default();
     }
-    crate::spec::read(&bytes, ReadOptions::default()).map_or_else(|_| RuntimeKind::default(), |read| read.tasks.runtime)
+    let accepted = crate::spec::read_both(files[0].as_deref(), files[1].as_deref(), ReadOptions::default());
+    accepted.map_or_else(|_| RuntimeKind::default(), |accepted| accepted.tasks.runtime)
 }

@@ -60,12 +60,13 @@ pub(super) fn raise(signal: i32) {
     drop(signal_hook::low_level::emulate_default_handler(signal));
 }
 
-/// Tells of each change of a file, for as long as it is polled.
-pub(super) async fn watch_file(files: Arc<dyn Files>, path: PathBuf, changes: Arc<Notify>) {
-    let mut seen = files.stamp(&path).ok().flatten();
+/// Tells of each change of any of these files, for as long as it is polled.
+pub(super) async fn watch_files(files: Arc<dyn Files>, paths: Vec<PathBuf>, changes: Arc<Notify>) {
+    let look = || paths.iter().map(|path| files.stamp(path).ok().flatten()).collect::<Vec<_>>();
+    let mut seen = look();
     loop {
         tokio::time::sleep(LOOK).await;
-        let now = files.stamp(&path).ok().flatten();
+        let now = look();
         if now != seen {
             seen = now;
             changes.notify_one();

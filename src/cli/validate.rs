@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::app::Outcome;
-use super::world::{Context, PLAN_FILE};
+use super::world::{Context, PLAN_FILE, SPEC_FILE};
 use crate::error::{ExitCode, Kind, Report};
 use crate::record::{Files as _, OsFiles};
 use crate::report::diagnostics::{self, Files, Record};
@@ -27,14 +27,9 @@ use crate::spec::{Accepted, Code, Diagnostic, Origin, ReadOptions, Refused, read
                   orchestrate validate --explain E0018    what a code means\n  \
                   orchestrate validate -o github          annotations for a workflow")]
 pub(super) struct Validate {
-    /// The file; `-` for standard input; YAML by its ending [default: `.agent-tasks.json` here or above]
+    /// The file; `-` for standard input; YAML by its ending [default: `.agent-tasks.json` and `agent-tasks.yaml` here or above]
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     input: Option<PathBuf>,
-
-    /// Also judge this YAML spec, merged over the plan file
-    #[arg(long, value_name = "FILE", env = "ORCHESTRATE_SPEC", hide_env_values = true)]
-    #[arg(value_hint = clap::ValueHint::FilePath)]
-    spec: Option<PathBuf>,
 
     /// Tell what a code means, and nothing else
     #[arg(long, value_name = "CODE", exclusive = true)]
@@ -82,21 +77,22 @@ impl Validate {
         let inputs = self.inputs(context)?;
         let bytes = |origin| inputs.iter().find(|input| input.origin == origin).map(|input| input.bytes.as_slice());
         let judged = read_both(bytes(Origin::Plan), bytes(Origin::Spec), ReadOptions::default());
-        let names = inputs.iter().map(|input| (input.origin, input.name.as_str(), input.bytes.as_slice()));
+        let files = inputs.iter().map(|input| (input.origin, input.name.as_str(), input.bytes.as_slice()));
         match judged {
             Ok(Accepted { tasks, warnings, sensitive, .. }) => {
                 let cap = tasks.max_concurrent;
                 let count = tasks.tasks.len();
-                let praise =
-                    format!("{}: valid; {}, at most {cap} at once\n", inputs[0].name, plural(count, "task", "tasks"));
-                self.show(context, &Files::new(names, &sensitive), &warnings, 0, Some(count))?;
+                let names: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
+                let (names, tasks) = (names.join(" with "), plural(count, "task", "tasks"));
+                let praise = format!("{names}: valid; {tasks}, at most {cap} at once\n");
+                self.show(context, &Files::new(files, &sensitive), &warnings, 0, Some(count))?;
                 if self.output == Format::Text {
                     context.output.data(&praise)?;
                 }
                 Ok(ExitCode::Done)
             }
             Err(Refused { diagnostics, untold, sensitive, .. }) => {
-                self.show(context, &Files::new(names, &sensitive), &diagnostics, untold, None)?;
+                self.show(context, &Files::new(files, &sensitive), &diagnostics, untold, None)?;
                 Ok(ExitCode::InvalidFile)
             }
         }
@@ -128,18 +124,21 @@ impl Validate {
     }
 
     fn inputs(&self, context: &Context) -> Result<Vec<Input>, Report> {
-        let main = match (&self.input, &context.global.file) {
+        let mut inputs = match (&self.input, &context.global.file) {
             (Some(path), _) if path == Path::new("-") => {
                 let mut bytes = Vec::new();
                 std::io::stdin().read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
-                Input { origin: Origin::Plan, name: "standard input".to_owned(), bytes }
+                vec![Input { origin: Origin::Plan, name: "standard input".to_owned(), bytes }]
             }
-            (Some(path), _) | (None, Some(path)) => input(context, path, is_yaml(path))?,
-            (None, None) => input(context, &find(context)?, false)?,
+            (Some(path), _) | (None, Some(path)) => vec![input(context, path, is_yaml(path))?],
+            (None, None) => find(context)?,
         };
-        let mut inputs = vec![main];
-        if let Some(spec) = &self.spec {
-            if inputs[0].origin == Origin::Spec {
+        if let Some(spec) = &context.global.spec {
+            // The one that was named instead of the usual one.
+            if self.input.is_none() && context.global.file.is_none() {
+                inputs.retain(|input| input.origin == Origin::Plan);
+            }
+            if inputs.iter().any(|input| input.origin == Origin::Spec) {
                 return Err(Report::new(Kind::Usage, "two YAML specs were given; one is merged over a plan file"));
             }
             inputs.push(input(context, spec, true)?);
@@ -158,16 +157,26 @@ fn input(context: &Context, path: &Path, yaml: bool) -> Result<Input, Report> {
     Ok(Input { origin, name: path.display().to_string(), bytes })
 }
 
-/// The plan file here or in the nearest folder above, as it would be named from here.
-fn find(context: &Context) -> Result<PathBuf, Report> {
+/// The plan file and the YAML spec, or one of them, here or in the nearest folder above, as they would be named from here.
+fn find(context: &Context) -> Result<Vec<Input>, Report> {
     let here = OsFiles.real_path(context.dir())?;
     for (levels, dir) in here.ancestors().enumerate() {
-        if OsFiles.stamp(&dir.join(PLAN_FILE))?.is_some() {
-            return Ok(if levels == 0 { PLAN_FILE.into() } else { dir.join(PLAN_FILE) });
+        let mut found = Vec::new();
+        for (name, is_spec) in [(PLAN_FILE, false), (SPEC_FILE, true)] {
+            if OsFiles.stamp(&dir.join(name))?.is_some() {
+                let name = if levels == 0 { PathBuf::from(name) } else { dir.join(name) };
+                found.push(input(context, &name, is_spec)?);
+            }
+        }
+        if !found.is_empty() {
+            return Ok(found);
         }
     }
-    let report = Report::new(Kind::InvalidFile, format!("there is no {PLAN_FILE} in {} or above", here.display()));
-    Err(report.hint("name the file, or write one with `orchestrate init`"))
+    if context.global.spec.is_some() {
+        return Ok(Vec::new());
+    }
+    let message = format!("there is no {PLAN_FILE} or {SPEC_FILE} in {} or above", here.display());
+    Err(Report::new(Kind::InvalidFile, message).hint("name the file, or write one with `orchestrate init`"))
 }
 
 fn unreadable(error: &std::io::Error) -> Report {

@@ -9,7 +9,7 @@ use super::output::Output;
 use super::runtime;
 use crate::act::Ports;
 use crate::clock::{Clock, SystemClock};
-use crate::controller::{self, OpenOptions, Reconciler, RunError, Snapshot};
+use crate::controller::{self, OpenOptions, Reconciler, RunError, Snapshot, SpecFile};
 use crate::error::{Kind, Report};
 use crate::git::{GixRepository, Repository};
 use crate::observe::names;
@@ -17,10 +17,12 @@ use crate::record::{Files, Holder, OsFiles};
 use crate::report::diagnostics;
 use crate::report::{View, plural};
 use crate::settings::Settings;
-use crate::spec::Origin;
 
 /// The plan file's name at the root of the repository.
 pub(super) const PLAN_FILE: &str = ".agent-tasks.json";
+
+/// The YAML spec's name beside it.
+pub(super) const SPEC_FILE: &str = "agent-tasks.yaml";
 
 /// What every command is given.
 pub(super) struct Context {
@@ -43,6 +45,8 @@ pub(super) struct World {
     socket: Option<PathBuf>,
     /// The plan file.
     pub(super) plan_file: PathBuf,
+    /// The YAML spec over it.
+    pub(super) spec: SpecFile,
     /// The repository's folder name, which names a plan without `project`.
     pub(super) folder: String,
 }
@@ -67,7 +71,13 @@ impl Context {
             Some(file) => self.path(file),
             None => root.join(PLAN_FILE),
         };
-        let kind = self.global.runtime.map_or_else(|| runtime::of_file(&plan_file), Into::into);
+        // A plan file that was named stands alone: the usual spec belongs to the usual file.
+        let spec = match (&self.global.spec, &self.global.file) {
+            (Some(spec), _) => SpecFile::Given(self.path(spec)),
+            (None, Some(_)) => SpecFile::None,
+            (None, None) => SpecFile::Usual(root.join(SPEC_FILE)),
+        };
+        let kind = self.global.runtime.map_or_else(|| runtime::of_files(&plan_file, &spec), Into::into);
         let state_dir = names::state_dir(&repository.layout().common_dir);
         let chosen = runtime::choose(kind, &self.settings, &state_dir, self.global.allow_unconfined)?;
         Ok(World {
@@ -77,13 +87,14 @@ impl Context {
             clock: Arc::new(SystemClock::new()),
             socket: chosen.socket,
             plan_file,
+            spec,
             folder,
         })
     }
 
     /// Looks at everything without touching anything.
     pub(super) fn survey(&self, world: &World) -> Result<(Snapshot, View), Report> {
-        let snapshot = block_on(controller::survey(&world.ports(), &world.plan_file))?;
+        let snapshot = block_on(controller::survey(&world.ports(), &world.plan_file, &world.spec))?;
         let mut snapshot = snapshot.map_err(|error| self.fail(world, error))?;
         let secrets = snapshot.tasks.tasks.iter().flat_map(|task| &task.attempt.secrets);
         let exposed = self.settings.secrets().warnings(secrets);
@@ -111,6 +122,7 @@ impl Context {
         let options = OpenOptions {
             ports: world.ports(),
             plan_file: world.plan_file.clone(),
+            spec: world.spec.clone(),
             secrets: self.settings.secrets(),
             home: self.settings.home.clone(),
             sockets: world.socket.iter().cloned().collect(),
@@ -123,11 +135,12 @@ impl Context {
 
     /// Tells what is wrong with a file that is not accepted, and gives the failure to end with.
     pub(super) fn fail(&self, world: &World, error: RunError) -> Report {
-        let RunError::Invalid { path, text, refused } = error else {
+        let RunError::Invalid { files: judged, refused } = &error else {
             return Report::from(error).at_host(world.runtime.host());
         };
-        let name = path.display().to_string();
-        let files = diagnostics::Files::new([(Origin::Plan, name.as_str(), &*text)], &refused.sensitive);
+        let names: Vec<String> = judged.iter().map(|file| file.path.display().to_string()).collect();
+        let judged = judged.iter().zip(&names).map(|(file, name)| (file.origin, name.as_str(), &*file.text));
+        let files = diagnostics::Files::new(judged, &refused.sensitive);
         let told = diagnostics::text(
             &files,
             &refused.diagnostics,
@@ -136,7 +149,7 @@ impl Context {
             self.output.err_width(),
         );
         drop(std::io::Write::write_all(&mut self.output.stderr(), told.as_bytes()));
-        Report::new(Kind::InvalidFile, format!("the plan file {name} is not accepted; nothing was changed"))
+        Report::new(Kind::InvalidFile, format!("{error}; nothing was changed"))
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::git::GitError;
 use crate::record::{FileError, JournalError, LockError, PlanFileError};
 use crate::runtime::RuntimeError;
-use crate::spec::Refused;
+use crate::spec::{Origin, Refused, Severity};
 
 /// Why a repository cannot be served, or not go on being served.
 #[derive(Debug, thiserror::Error)]
@@ -19,14 +19,18 @@ pub enum RunError {
     /// The plan file cannot be read or written.
     #[error(transparent)]
     PlanFile(#[from] PlanFileError),
-    /// The plan file is invalid.
-    #[error("the plan file {} is invalid", path.display())]
-    Invalid {
-        /// The file.
+    /// The YAML spec that was asked for is not there.
+    #[error("there is no YAML spec {}", path.display())]
+    NoSpec {
+        /// Where it was looked for.
         path: PathBuf,
-        /// Its bytes, for pointing at them.
-        text: Vec<u8>,
-        /// Everything that is wrong with it.
+    },
+    /// The plan file or the YAML spec is invalid.
+    #[error("{} is invalid", faulty(files, refused))]
+    Invalid {
+        /// The files that were judged.
+        files: Vec<JudgedFile>,
+        /// Everything that is wrong with them.
         refused: Refused,
     },
     /// The runtime does not answer.
@@ -40,13 +44,43 @@ pub enum RunError {
     File(#[from] FileError),
 }
 
+/// A file that was judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JudgedFile {
+    /// Which of the two.
+    pub origin: Origin,
+    /// Where it stands.
+    pub path: PathBuf,
+    /// Its bytes, for pointing at them.
+    pub text: Vec<u8>,
+}
+
+/// Names the file that the first error stands in.
+fn faulty(files: &[JudgedFile], refused: &Refused) -> String {
+    let first = refused.diagnostics.iter().find(|diagnostic| diagnostic.severity() == Severity::Error);
+    let at = first.map(|error| error.primary.place.origin);
+    let file = files.iter().find(|file| Some(file.origin) == at).or(files.first());
+    file.map_or_else(
+        || "the plan".to_owned(),
+        |file| match file.origin {
+            Origin::Plan => format!("the plan file {}", file.path.display()),
+            Origin::Spec => format!("the YAML spec {}", file.path.display()),
+        },
+    )
+}
+
 impl RunError {
     /// Whether it may pass by itself: a full disk, a file that is being written.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Journal(JournalError::File(error)) | Self::File(error) => !error.is_denied(),
             Self::PlanFile(error) => error.is_transient(),
-            Self::Lock(_) | Self::Journal(_) | Self::Invalid { .. } | Self::Runtime(_) | Self::Git(_) => false,
+            Self::NoSpec { .. }
+            | Self::Lock(_)
+            | Self::Journal(_)
+            | Self::Invalid { .. }
+            | Self::Runtime(_)
+            | Self::Git(_) => false,
         }
     }
 }
@@ -106,7 +140,7 @@ impl From<&RunError> for Trouble {
             RunError::Lock(_) => Self::Lock,
             RunError::Journal(_) => Self::Journal,
             RunError::PlanFile(_) => Self::PlanFile,
-            RunError::Invalid { .. } => Self::InvalidPlan,
+            RunError::Invalid { .. } | RunError::NoSpec { .. } => Self::InvalidPlan,
             RunError::Runtime(_) => Self::Runtime,
             RunError::Git(_) => Self::Repository,
             RunError::File(_) => Self::StateDir,

@@ -9,14 +9,17 @@ mod once;
 mod options;
 mod publishing;
 mod reconciler;
+mod refresh;
 mod run;
 mod snapshot;
+mod sources;
 mod survey;
 
-pub use error::{RunError, Trouble};
+pub use error::{JudgedFile, RunError, Trouble};
 pub use once::once;
 pub use options::{OpenOptions, RunEnd, RunOptions, Wakeups};
 pub use reconciler::Reconciler;
 pub use run::run;
 pub use snapshot::{Beat, Level, Reporter, Snapshot};
+pub use sources::{SpecFile, accepted};
 pub use survey::{UNSERVED, survey};

@@ -24,7 +24,7 @@ pub async fn once(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> R
 
 async fn pass(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> Result<Snapshot, RunError> {
     reconciler.sweep()?;
-    reconciler.refresh(PARTIAL_PATIENCE).await?;
+    let _anew = reconciler.refresh(PARTIAL_PATIENCE).await?;
     reconciler.require_desired()?;
     reconciler.require_commit().await?;
     list(reconciler).await?;

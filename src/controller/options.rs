@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::sources::SpecFile;
 use crate::act::{Ports, SecretSource};
 use crate::record::Holder;
 
@@ -69,6 +70,8 @@ pub struct OpenOptions {
     pub ports: Ports,
     /// The plan file.
     pub plan_file: PathBuf,
+    /// The YAML spec over it.
+    pub spec: SpecFile,
     /// Where secrets come from.
     pub secrets: SecretSource,
     /// The user's home, never mounted whole.

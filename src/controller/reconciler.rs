@@ -6,63 +6,58 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::backoff::Jitter;
-use super::desired;
 use super::error::RunError;
 use super::holds::HeldTask;
 use super::options::OpenOptions;
-use super::publishing::{PublishResult, Publishing};
+use super::refresh::{Desired, Settling};
 use super::snapshot::Snapshot;
+use super::sources::Sources;
 use crate::act::{Context, Executor, Failure, Job, Outcome, dependency_heads};
 use crate::clock::{Moment, Now};
 use crate::git::GitError;
 use crate::observe::{Applied, AttemptKey, InstanceId, ObservedContainer, Observer};
 use crate::plan::{BackOff, Inputs, Listen, Memory, Plan, PlannedAction, plan};
-use crate::record::{AttemptRecord, Entry, Journal, PlanFile, PlanFileError, State, StateLock, Witness};
+use crate::record::{AttemptRecord, Entry, Journal, PlanFileError, State, StateLock, Witness};
 use crate::runtime::{RuntimeError, RuntimeEvent};
-use crate::spec::{ReadOptions, Refused, TaskId, TaskSet};
-use crate::status::{Published, TaskStatus};
+use crate::spec::{TaskId, TaskSet};
+use crate::status::TaskStatus;
 
 /// How many losses of the runtime are remembered.
 const OUTAGES: usize = 16;
 
 /// One repository under control. Holds its lock.
 pub struct Reconciler {
-    context: Arc<Context>,
+    pub(super) context: Arc<Context>,
     executor: Executor,
     lock: StateLock,
-    file: PlanFile,
+    pub(super) sources: Sources,
     observer: Observer,
-    memory: Memory,
+    pub(super) memory: Memory,
     /// When the runtime was lost, oldest first.
     outages: Vec<Moment>,
     /// The attempts that a list in flight must name: those that may have been started before it was asked for.
     expected: Option<BTreeSet<AttemptKey>>,
-    jitter: Jitter,
-    max_concurrent: Option<std::num::NonZeroU32>,
-    desired: Option<Desired>,
+    pub(super) jitter: Jitter,
+    pub(super) max_concurrent: Option<std::num::NonZeroU32>,
+    pub(super) desired: Option<Desired>,
+    /// A changed YAML spec that is left alone for a moment.
+    pub(super) settling: Option<Settling>,
     /// What the file is known to say; `None`: not known.
-    published: Option<HashMap<TaskId, TaskStatus>>,
-    warnings: Vec<String>,
-}
-
-/// The newest valid content of the plan file, and the newest fault.
-struct Desired {
-    tasks: Arc<TaskSet>,
-    seen: crate::record::FileSnapshot,
-    fault: Option<RunError>,
+    pub(super) published: Option<HashMap<TaskId, TaskStatus>>,
+    pub(super) warnings: Vec<String>,
 }
 
 impl Reconciler {
     /// Takes the lock and opens the journal. Reads nothing of the plan yet.
     pub fn open(options: OpenOptions) -> Result<Self, RunError> {
-        let OpenOptions { ports, plan_file, secrets, home, sockets, holder, max_concurrent, seed } = options;
+        let OpenOptions { ports, plan_file, spec, secrets, home, sockets, holder, max_concurrent, seed } = options;
         let layout = ports.repository.layout().clone();
         let state_dir = crate::observe::names::state_dir(&layout.common_dir);
         let lock = StateLock::take(Arc::clone(&ports.files), &state_dir, holder)?;
         let now = ports.clock.now();
         let mut jitter = Jitter::new(seed);
         let journal = Journal::open(Arc::clone(&ports.files), &state_dir, &now, || InstanceId(jitter.id().into()))?;
-        let file = PlanFile::new(Arc::clone(&ports.files), plan_file, layout.root);
+        let sources = Sources::new(&ports.files, plan_file, layout.root, spec);
         let memory = Memory::resumed(journal.ledger(), &now);
         let context = Arc::new(Context::new(ports, journal, secrets).with_protected(home, sockets));
         context.sweep_secrets();
@@ -70,7 +65,7 @@ impl Reconciler {
             executor: Executor::new(Arc::clone(&context)),
             context,
             lock,
-            file,
+            sources,
             observer: Observer::default(),
             memory,
             outages: Vec::new(),
@@ -78,6 +73,7 @@ impl Reconciler {
             jitter,
             max_concurrent,
             desired: None,
+            settling: None,
             published: None,
             warnings: Vec::new(),
         })
@@ -105,37 +101,9 @@ impl Reconciler {
 
     /// Removes what writers left when they died.
     pub(super) fn sweep(&self) -> Result<(), RunError> {
-        match self.file.sweep() {
+        match self.sources.plan.sweep() {
             Ok(()) | Err(PlanFileError::Missing { .. }) => Ok(()),
             Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Reads the plan file where it changed, and takes in what it asks. A file that cannot be accepted changes nothing:
-    /// its fault is kept and what was last accepted goes on.
-    pub(super) async fn refresh(&mut self, patience: Duration) -> Result<(), RunError> {
-        let seen = self.desired.as_ref().map(|desired| &desired.seen.stamp);
-        if seen.is_some_and(|seen| self.file.has_changed(seen).is_ok_and(|changed| !changed)) {
-            return Ok(());
-        }
-        match self.file.read_settled(patience).await {
-            Ok(content) => self.judge(content),
-            Err(error) => match &mut self.desired {
-                Some(desired) => {
-                    desired.fault = Some(error.into());
-                    Ok(())
-                }
-                None => Err(error.into()),
-            },
-        }
-    }
-
-    /// The fault of the newest content, where it is not accepted; an error where none ever was.
-    pub(super) fn require_desired(&mut self) -> Result<(), RunError> {
-        match &mut self.desired {
-            Some(Desired { fault: None, .. }) => Ok(()),
-            Some(desired) => Err(desired.fault.take().expect("BUG: matched above")),
-            None => Err(self.no_desired()),
         }
     }
 
@@ -146,71 +114,6 @@ impl Reconciler {
             // What else is wrong with HEAD is told of the tasks that start from it.
             Ok(_) | Err(_) => Ok(()),
         }
-    }
-
-    /// Whether the newest content of the file is the accepted one.
-    pub(super) fn is_desired_valid(&self) -> bool {
-        self.desired.as_ref().is_some_and(|desired| desired.fault.is_none())
-    }
-
-    fn judge(&mut self, content: crate::record::FileSnapshot) -> Result<(), RunError> {
-        let accepted = match crate::spec::read(&content.bytes, ReadOptions::default()) {
-            Ok(accepted) => accepted,
-            Err(refused) => return self.refuse(content, refused),
-        };
-        let mut tasks = accepted.tasks;
-        if let Some(cap) = self.max_concurrent {
-            tasks.max_concurrent = cap;
-        }
-        self.warnings = accepted.warnings.iter().map(|warning| warning.message.clone()).collect();
-        let mut asked: Vec<_> = tasks.tasks.iter().map(|task| &task.attempt).collect();
-        // Tasks that ask for the same share it.
-        asked.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let secrets = asked.iter().flat_map(|attempt| &attempt.secrets);
-        self.warnings.extend(self.context.secrets.warnings(secrets));
-        self.adopt(&tasks, &accepted.published)?;
-        self.published = None;
-        self.desired = Some(Desired { tasks: Arc::new(tasks), seen: content, fault: None });
-        Ok(())
-    }
-
-    fn refuse(&mut self, content: crate::record::FileSnapshot, refused: Refused) -> Result<(), RunError> {
-        let fault = RunError::Invalid { path: self.file.path().to_owned(), text: content.bytes.clone(), refused };
-        match &mut self.desired {
-            Some(desired) => {
-                desired.seen = content;
-                desired.fault = Some(fault);
-                Ok(())
-            }
-            None => Err(fault),
-        }
-    }
-
-    /// Makes the file's plan the served one and records what a person asked for.
-    fn adopt(&mut self, tasks: &TaskSet, published: &[Published]) -> Result<(), RunError> {
-        let now = self.now();
-        let jitter = &mut self.jitter;
-        let entries = {
-            let journal = self.context.journal();
-            desired::adopt(tasks, published, journal.ledger(), &now, || format!("p-{}", jitter.id()))
-        };
-        let is_new = !entries.is_empty();
-        for entry in &entries {
-            self.context.record(entry)?;
-        }
-        // What a new plan's file says of status is of another plan's attempts, or nobody's.
-        if is_new {
-            return Ok(());
-        }
-        let stands = self.plan_for(tasks, &now);
-        let requests = desired::requests(tasks, published, &stands, self.context.journal().ledger(), &now);
-        for entry in &requests {
-            self.context.record(entry)?;
-            if let Some(task) = entry.task() {
-                self.memory.backoff.remove(task);
-            }
-        }
-        Ok(())
     }
 
     /// Lists the runtime's containers.
@@ -332,7 +235,7 @@ impl Reconciler {
         Ok(())
     }
 
-    fn plan_for(&self, tasks: &TaskSet, now: &Now) -> Plan {
+    pub(super) fn plan_for(&self, tasks: &TaskSet, now: &Now) -> Plan {
         let journal = self.context.journal();
         let frozen = self.desired.as_ref().is_some_and(|desired| desired.fault.is_some());
         let observed = self.observer.observed();
@@ -400,44 +303,9 @@ impl Reconciler {
         self.jitter.away_pause(failures)
     }
 
-    /// The error where nothing was ever accepted.
-    pub(super) fn no_desired(&self) -> RunError {
-        PlanFileError::Missing { path: self.file.path().to_owned() }.into()
-    }
-
     /// Forgets jobs that were given up.
     pub(super) fn forget_jobs(&mut self) {
         self.memory.in_flight.clear();
-    }
-
-    /// What has to be published, where the file does not say it yet.
-    pub(super) fn unpublished(&self, tasks: &TaskSet, plan: &Plan) -> Option<Publishing> {
-        if !self.is_desired_valid() {
-            return None;
-        }
-        let wanted = |(spec, status): (&crate::spec::TaskSpec, &TaskStatus)| (spec.id.clone(), status.clone());
-        let statuses: HashMap<TaskId, TaskStatus> = tasks.tasks.iter().zip(&plan.tasks).map(wanted).collect();
-        if self.published.as_ref() == Some(&statuses) {
-            return None;
-        }
-        let plan_id = self.context.journal().ledger().plan_id().unwrap_or_default().to_owned();
-        let seen = self.desired.as_ref().map(|desired| desired.seen.bytes.clone());
-        Some(Publishing { file: self.file.clone(), plan_id, statuses, seen })
-    }
-
-    /// Takes in what came of publishing.
-    pub(super) fn take_published(&mut self, published: Publishing, result: PublishResult) -> Result<(), RunError> {
-        match result {
-            Ok(publication) if publication.foreign => self.judge(publication.content),
-            Ok(publication) => {
-                if let Some(desired) = &mut self.desired {
-                    desired.seen = publication.content;
-                }
-                self.published = Some(published.statuses);
-                Ok(())
-            }
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// Everything for those who only read.
@@ -456,11 +324,6 @@ impl Reconciler {
             warnings,
             fault,
         }
-    }
-
-    /// Why the newest content of the plan file is not accepted.
-    pub(super) fn fault(&self) -> Option<String> {
-        self.desired.as_ref()?.fault.as_ref().map(|fault| crate::act::one_line(fault))
     }
 
     /// Tells somebody of every fact that becomes durable from now on.

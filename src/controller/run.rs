@@ -17,6 +17,7 @@ use super::once::publish;
 use super::options::{RunEnd, RunOptions, Wakeups};
 use super::publishing::{PublishResult, Publishing};
 use super::reconciler::Reconciler;
+use super::refresh::Refreshed;
 use super::snapshot::{Beat, Level, Reporter, Snapshot};
 use crate::act::{Outcome, has_written, one_line};
 use crate::observe::{AttemptKey, ObservedContainer};
@@ -79,6 +80,8 @@ struct Timers {
     connect: Option<Instant>,
     publish: Option<Instant>,
     retry: Option<Instant>,
+    /// When a YAML spec that is being written is looked at again.
+    look: Option<Instant>,
     /// Since when the runtime is away.
     away: Option<Instant>,
     /// When jobs are given up after a signal.
@@ -101,6 +104,7 @@ pub async fn run(
         connect: Some(now),
         publish: None,
         retry: None,
+        look: None,
         away: None,
         stop: None,
     };
@@ -129,7 +133,7 @@ pub async fn run(
 impl Loop<'_> {
     async fn run(mut self) -> Result<(RunEnd, Snapshot), RunError> {
         self.reconciler.sweep()?;
-        self.reconciler.refresh(crate::record::PARTIAL_PATIENCE).await?;
+        let _anew = self.reconciler.refresh(crate::record::PARTIAL_PATIENCE).await?;
         self.reconciler.require_desired()?;
         self.reconciler.require_commit().await?;
         loop {
@@ -163,7 +167,12 @@ impl Loop<'_> {
 
     async fn pass(&mut self) -> Result<Pass, RunError> {
         self.reconciler.ensure_lock()?;
-        self.reconciler.refresh(Duration::ZERO).await?;
+        match self.reconciler.refresh(Duration::ZERO).await? {
+            Refreshed::Same => {}
+            // What is not as we published it is repaired, whether or not anything else moves.
+            Refreshed::Anew => self.unpublished = true,
+            Refreshed::Settling(pause) => self.timers.look = Some(Instant::now() + pause),
+        }
         self.fire_timers();
         let now = self.reconciler.now();
         let Some((tasks, plan)) = self.reconciler.decide(&now) else { return Ok(Pass::Wait(None)) };
@@ -233,6 +242,7 @@ impl Loop<'_> {
         let now = Instant::now();
         let due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
         due(&mut self.timers.retry);
+        due(&mut self.timers.look);
         if due(&mut self.timers.connect) {
             let instance = self.reconciler.context().instance();
             self.events = Some(self.reconciler.context().runtime.events(&instance));
@@ -316,10 +326,8 @@ impl Loop<'_> {
         let wake = wake.map(|wake| Instant::now() + wake);
         let listed = Some(timers.resync);
         let holds = Some(timers.holds);
-        [wake, timers.list, timers.connect, timers.publish, timers.retry, timers.stop, stall, timeout, listed, holds]
-            .into_iter()
-            .flatten()
-            .min()
+        let own = [timers.list, timers.connect, timers.publish, timers.retry, timers.look, timers.stop];
+        own.into_iter().chain([wake, stall, timeout, listed, holds]).flatten().min()
     }
 
     fn take(&mut self, work: Result<Work, tokio::task::JoinError>) -> Result<(), RunError> {

@@ -3,31 +3,28 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::desired;
+use super::desired::{self, Adoption};
 use super::error::RunError;
 use super::snapshot::Snapshot;
+use super::sources::{Sources, SpecFile};
 use crate::act::{Ports, one_line};
 use crate::observe::{Observer, names};
 use crate::plan::{Inputs, Memory, plan};
-use crate::record::{Journal, PARTIAL_PATIENCE, PlanFile};
-use crate::spec::ReadOptions;
+use crate::record::{Journal, Ledger, PARTIAL_PATIENCE};
 
 /// Stands for the id of a plan that was never served, in a survey's ledger.
 pub const UNSERVED: &str = "new";
 
 /// Looks at the plan file, the journal and the runtime, and plans. What a person asked for through the file is taken as
 /// granted, as the next pass will.
-pub async fn survey(ports: &Ports, plan_file: &Path) -> Result<Snapshot, RunError> {
+pub async fn survey(ports: &Ports, plan_file: &Path, spec: &SpecFile) -> Result<Snapshot, RunError> {
     let layout = ports.repository.layout();
     let state_dir = names::state_dir(&layout.common_dir);
-    let file = PlanFile::new(Arc::clone(&ports.files), plan_file.to_owned(), layout.root.clone());
-    let content = file.read_settled(PARTIAL_PATIENCE).await?;
-    let accepted = crate::spec::read(&content.bytes, ReadOptions::default()).map_err(|refused| RunError::Invalid {
-        path: plan_file.to_owned(),
-        text: content.bytes.clone(),
-        refused,
-    })?;
+    let sources = Sources::new(&ports.files, plan_file.to_owned(), layout.root.clone(), spec.clone());
+    let now = ports.clock.now();
+    let content = sources.read(PARTIAL_PATIENCE, &now).await?;
     let mut ledger = Journal::read(ports.files.as_ref(), &state_dir)?.ledger;
+    let accepted = sources.judge(&content, &ledger)?;
     let mut observer = Observer::default();
     let instance = ledger.instance().cloned();
     match instance {
@@ -48,28 +45,19 @@ pub async fn survey(ports: &Ports, plan_file: &Path) -> Result<Snapshot, RunErro
     let now = ports.clock.now();
     let memory = Memory::new();
     let tasks = accepted.tasks;
-    let entries = desired::adopt(&tasks, &accepted.published, &ledger, &now, || UNSERVED.to_owned());
-    let is_new = !entries.is_empty();
+    let picture = observer.observed().clone();
+    let decide = |ledger: &Ledger| {
+        plan(&Inputs { tasks: &tasks, observed: &picture, ledger, memory: &memory, frozen: false, now: &now })
+    };
+    let published = &accepted.published;
+    let entries = match desired::adopt(&tasks, published, &ledger, &now, || UNSERVED.to_owned()) {
+        Adoption::New(entries) => entries,
+        Adoption::Served => desired::requests(&tasks, published, &decide(&ledger), &ledger, &now),
+    };
     for entry in &entries {
         ledger.apply(entry);
     }
-    let picture = observer.observed().clone();
-    if !is_new {
-        let stands = plan(&Inputs {
-            tasks: &tasks,
-            observed: &picture,
-            ledger: &ledger,
-            memory: &memory,
-            frozen: false,
-            now: &now,
-        });
-        let requests = desired::requests(&tasks, &accepted.published, &stands, &ledger, &now);
-        for entry in &requests {
-            ledger.apply(entry);
-        }
-    }
-    let plan =
-        plan(&Inputs { tasks: &tasks, observed: &picture, ledger: &ledger, memory: &memory, frozen: false, now: &now });
+    let plan = decide(&ledger);
     let warnings = accepted.warnings.iter().map(|warning| warning.message.clone()).collect();
     Ok(Snapshot { tasks: Arc::new(tasks), ledger, observed: picture, plan, now, warnings, fault: None })
 }

@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use super::edit::{Field, Output, Scalar, edit_object};
 use super::layout::{Layout, indent_before};
-use super::splice::{SpliceError, TASKS, tasks_of, unique};
+use super::splice::{SpliceError, TASKS, Walked, add_blocks, tasks_of, unique};
 use crate::spec::TaskId;
 use crate::spec::tree::{Member, Tree};
-use crate::status::Status;
+use crate::status::{Status, TaskStatus};
 
 /// What a person asks for by a command instead of an editor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,11 +15,14 @@ pub struct Asked {
     /// The `status` word of a task, and the `attempt` that it is meant for: a block of another attempt would be taken for
     /// a rollback.
     pub tasks: HashMap<TaskId, (Status, Option<u32>)>,
+    /// Those of them that the YAML spec describes: they get a block where they have none.
+    pub described: HashSet<TaskId>,
     /// `suspend` of the plan.
     pub suspend: Option<bool>,
 }
 
-/// Sets what is asked and nothing else; `None` where the text says so already. Tasks that are not in it are passed over.
+/// Sets what is asked and nothing else; `None` where the text says so already. Tasks that are neither in it nor in the YAML
+/// spec are passed over.
 ///
 /// # Errors
 /// Where an ambiguous file would make a guess of it; nothing is to be written then.
@@ -35,7 +38,10 @@ pub(super) fn ask(newest: &Tree<'_>, asked: &Asked) -> Result<Option<String>, Sp
             return Ok(());
         }
         let mut ids = HashSet::new();
-        for task in tasks_of(tasks) {
+        let mut walked = Walked::default();
+        let mut list = tasks_of(tasks).peekable();
+        while let Some(task) = list.next() {
+            walked.keep(newest.text(), &task, list.peek());
             let members: Vec<Member<'_>> = task.value.members().collect();
             let Some(id) = task.id(&members)? else { continue };
             let Some((status, attempt)) = asked.tasks.get(&*id) else { continue };
@@ -48,6 +54,18 @@ pub(super) fn ask(newest: &Tree<'_>, asked: &Asked) -> Result<Option<String>, Sp
             ];
             let indent = indent_before(newest.text(), task.start);
             edit_object(out, task.value, &members, &fields, &layout, indent, |_, _| Ok(()))?;
+        }
+        let missing = asked.described.iter().filter(|id| !ids.contains(id.as_str()));
+        let mut missing: Vec<(&TaskId, TaskStatus)> = missing
+            .filter_map(|id| {
+                let &(status, attempt) = asked.tasks.get(id)?;
+                Some((id, TaskStatus { attempt, ..TaskStatus::new(status) }))
+            })
+            .collect();
+        missing.sort_by_key(|(id, _)| *id);
+        if !missing.is_empty() {
+            let missing: Vec<_> = missing.iter().map(|(id, status)| (*id, status)).collect();
+            add_blocks(out, member, &walked, &layout, &missing);
         }
         Ok(())
     })?;
@@ -65,7 +83,7 @@ mod tests {
 
     fn task(id: &str, status: Status, attempt: Option<u32>) -> Asked {
         let id = TaskId::new(id).expect("valid");
-        Asked { tasks: HashMap::from([(id, (status, attempt))]), suspend: None }
+        Asked { tasks: HashMap::from([(id, (status, attempt))]), ..Asked::default() }
     }
 
     #[test]
@@ -87,6 +105,19 @@ mod tests {
         let written = asked("{\n  \"tasks\": []\n}\n", &suspend(true)).expect("unambiguous").expect("changed");
         assert_eq!(written, "{\n  \"tasks\": [],\n  \"suspend\": true\n}\n");
         assert_eq!(asked(text, &Asked::default()), Ok(None));
+    }
+
+    #[test]
+    fn a_task_of_the_yaml_spec_gets_a_block_and_one_of_nobody_does_not() {
+        let of = |described: &[&str]| Asked {
+            described: described.iter().map(|id| TaskId::new(id).expect("valid")).collect(),
+            ..task("b", Status::Cancelled, None)
+        };
+        let text = "{\"tasks\": [\n  {\"id\": \"a\"}\n]}\n";
+        assert_eq!(asked(text, &of(&[])), Ok(None));
+        let written = asked(text, &of(&["a", "b"])).expect("unambiguous").expect("changed");
+        assert_eq!(written, "{\"tasks\": [\n  {\"id\": \"a\"},\n  {\"id\": \"b\", \"status\": \"cancelled\"}\n]}\n");
+        assert_eq!(asked(&written, &of(&["b"])), Ok(None));
     }
 
     #[test]

@@ -18,6 +18,8 @@ use crate::status::{Reason, Request, Status};
 pub struct Ledger {
     instance: Option<InstanceId>,
     plan_id: Option<Arc<str>>,
+    /// An attempt was begun since that plan came to be served.
+    is_begun: bool,
     tasks: HashMap<TaskId, TaskRecord>,
 }
 
@@ -155,6 +157,11 @@ impl Ledger {
         self.plan_id.as_deref()
     }
 
+    /// Whether an attempt was begun under the plan that is served.
+    pub fn is_begun(&self) -> bool {
+        self.is_begun
+    }
+
     /// What is known of a task.
     pub fn task(&self, id: &TaskId) -> Option<&TaskRecord> {
         self.tasks.get(id)
@@ -188,7 +195,9 @@ impl Ledger {
             record: Box::new(record.clone()),
             at: at.clone(),
         });
-        opened.chain(plan).chain(tasks).collect()
+        // The plan last where nothing was begun under it, as it was.
+        let (before, after) = if self.is_begun { (Some(plan), None) } else { (None, Some(plan)) };
+        opened.chain(before.into_iter().flatten()).chain(tasks).chain(after.into_iter().flatten()).collect()
     }
 
     /// Live attempts whose container must be there: a start of it may have been sent.
@@ -205,7 +214,10 @@ impl Ledger {
     pub fn apply(&mut self, entry: &Entry) {
         match entry {
             Entry::Opened { instance, .. } => self.instance = Some(instance.clone()),
-            Entry::Plan { plan_id, .. } => self.plan_id = Some(plan_id.as_str().into()),
+            Entry::Plan { plan_id, .. } => {
+                self.plan_id = Some(plan_id.as_str().into());
+                self.is_begun = false;
+            }
             Entry::Renewed { task, .. } => {
                 let record = self.record(task);
                 if record.state != State::Live {
@@ -214,11 +226,13 @@ impl Ledger {
                 }
             }
             Entry::Kept { task, record, .. } => {
+                self.is_begun |= record.attempt > 0;
                 self.tasks.insert(task.clone(), record.as_ref().clone());
             }
             Entry::Taken { task, .. } => self.record(task).state = State::Done(Status::Completed),
             Entry::Requested { task, request, .. } => self.record(task).request(*request),
             Entry::Intent { key, spec, host, terms, at } => {
+                self.is_begun = true;
                 let record = self.record(&key.task);
                 if key.attempt < record.attempt {
                     return;

@@ -223,6 +223,11 @@ impl PlanFile {
         Ok(self.files.stamp(&self.path)?.as_ref() != Some(since))
     }
 
+    /// What the file looks like now; `None` where nothing stands there.
+    pub fn stamp(&self) -> Result<Option<Stamp>, PlanFileError> {
+        Ok(self.files.stamp(&self.path)?)
+    }
+
     /// Reads the newest content, whatever it is worth. What does not parse may be [`Snapshot::is_partial`].
     pub fn read(&self) -> Result<Snapshot, PlanFileError> {
         self.read_at(&self.place()?.real)

@@ -155,15 +155,25 @@ where
 
 /// What a walk over the tasks leaves behind.
 #[derive(Default)]
-struct Walked<'a> {
+pub(super) struct Walked<'a> {
     gaps: Gaps<'a>,
     /// Where the newest task ends, whether it stays or not, as soon as one stays.
     end: Option<usize>,
     last_kept: Option<Value<'a>>,
 }
 
+impl<'a> Walked<'a> {
+    /// Passes over a task that stays.
+    pub(super) fn keep(&mut self, text: &'a str, task: &Task<'a>, next: Option<&Task<'a>>) {
+        let end = task.value.span().range().end;
+        self.gaps.push(text, task.start..end, next.map(|next| next.start));
+        self.last_kept = Some(task.value);
+        self.end = Some(end);
+    }
+}
+
 /// Adds blocks after the last task.
-fn add_blocks(
+pub(super) fn add_blocks(
     out: &mut Output<'_>,
     tasks: &Member<'_>,
     Walked { gaps, end, last_kept }: &Walked<'_>,

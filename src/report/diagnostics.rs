@@ -103,8 +103,7 @@ impl<'a> Files<'a> {
     /// Files by name and content as they were read, and the places whose text is hidden.
     pub fn new(files: impl IntoIterator<Item = (Origin, &'a str, &'a [u8])>, sensitive: &[Place]) -> Self {
         let files = files.into_iter().map(|(origin, name, bytes)| {
-            // What follows the first byte that is no UTF-8 may shift; diagnostics of such a file point at that byte.
-            let text = String::from_utf8_lossy(bytes);
+            let text = window::decode(bytes);
             let lines = LineIndex::new(&text);
             File { origin, name: window::clean(name).into_owned(), text, lines }
         });

@@ -30,8 +30,26 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(shown).collect())
 }
 
+/// The text of a file, in which every offset stays what it is: a byte that is no UTF-8 becomes one that is shown as such.
+/// A replacement of another length would move the places behind it, and with them what is hidden.
+pub(super) fn decode(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return Cow::Borrowed(text);
+    }
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| NOT_UTF8));
+    }
+    Cow::Owned(text)
+}
+
+/// "Substitute" in ASCII.
+const NOT_UTF8: char = '\u{1a}';
+
 fn shown(c: char) -> char {
     match c {
+        NOT_UTF8 => '\u{fffd}',
         '\n' | '\t' => ' ',
         '\0'..='\u{1f}' => char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}'),
         '\u{7f}' => '\u{2421}',
@@ -90,8 +108,8 @@ impl Window {
         let mut at = from;
         let begin = hidden.partition_point(|h| h.span.range().end <= from);
         for secret in hidden[begin..].iter().map(|h| h.span.range()).take_while(|h| h.start < to) {
-            out.copy(text, at..secret.start.clamp(at, to));
-            at = secret.end.clamp(at, to);
+            out.copy(text, at..clamp(secret.start).clamp(at, to));
+            at = text.ceil_char_boundary(secret.end).clamp(at, to);
             out.hide(secret.start.max(from)..at);
         }
         out.copy(text, at..to);

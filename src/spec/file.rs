@@ -44,6 +44,7 @@ pub(crate) fn read(reader: &mut Reader, tree: &Tree<'_>) -> PlanFields {
             "project" => {
                 plan.project = reader.text(value).filter(|name| !name.is_empty()).map(|name| (name.into_owned(), span));
             }
+            "plan_id" if reader.origin() == Origin::Spec => recorded_elsewhere(reader, &member),
             "plan_id" => plan.plan_id = reader.text(value).filter(|id| !id.is_empty()).map(Into::into),
             "max_concurrent" => {
                 if value.kind() == Kind::Number && value.raw() == "0" {
@@ -339,15 +340,7 @@ fn status_field(reader: &mut Reader, member: &Member<'_>, published: &mut Publis
     let name = member.key.as_ref();
     if reader.origin() == Origin::Spec {
         if name == "status" {
-            let place = reader.place(member.key_span);
-            reader.report(
-                Diagnostic::new(
-                    Code::StatusInSpec,
-                    place,
-                    "status is recorded in the plan file; here it asks for nothing",
-                )
-                .help("to run a task again use `orchestrate retry`"),
-            );
+            recorded_elsewhere(reader, member);
         }
         return;
     }
@@ -373,6 +366,18 @@ fn status_field(reader: &mut Reader, member: &Member<'_>, published: &mut Publis
         "attempt" => published.attempt = value.raw().parse().unwrap_or(0),
         _ => {}
     }
+}
+
+/// A field of ours in the YAML spec, where nobody looks for it.
+fn recorded_elsewhere(reader: &mut Reader, member: &Member<'_>) {
+    let place = reader.place(member.key_span);
+    let message = format!("{} is recorded in the plan file; here it asks for nothing", quote(&member.key));
+    let diagnostic = Diagnostic::new(Code::StatusInSpec, place, message);
+    reader.report(if member.key == "status" {
+        diagnostic.help("to run a task again use `orchestrate retry`")
+    } else {
+        diagnostic.help("remove it")
+    });
 }
 
 /// Names of all profiles that a task may ask for.

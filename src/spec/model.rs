@@ -68,6 +68,8 @@ pub struct TaskSpec {
     pub attempt: Arc<AttemptSpec>,
     /// Identifies what is asked: all of the above but what is for people only; see [`super::digest`].
     pub digest: SpecDigest,
+    /// Nothing says any more what is to be done: its block in the plan file only records what ran, so it is not launched.
+    pub is_record: bool,
 }
 
 impl TaskSpec {

@@ -211,8 +211,12 @@ fn judge(reader: &mut Reader, task: &TaskFields, attempt: &Attempt, runtime: Run
     match task.prompt.as_deref().or(task.description.as_deref()) {
         None => {
             let message = format!("the task {} says nothing to its agent", id());
-            reader
-                .report(Diagnostic::new(Code::NoPrompt, task.place, message).help("add a `prompt` or a `description`"));
+            let help = if task.status_only {
+                "its block holds only its status: put the YAML spec back that described it, or remove the block"
+            } else {
+                "add a `prompt` or a `description`"
+            };
+            reader.report(Diagnostic::new(Code::NoPrompt, task.place, message).help(help));
         }
         Some(prompt) if by_argument && prompt.len() > MOST_ARGUMENT_BYTES => {
             let message = format!("the prompt of {} has {} bytes, more than an argument may have", id(), prompt.len());

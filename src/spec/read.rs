@@ -35,6 +35,10 @@ pub struct Accepted {
     pub tasks: TaskSet,
     /// What each task's block says of `status` and `attempt`; in the order of `tasks`.
     pub published: Vec<Published>,
+    /// Tasks that the YAML spec names, in its order: each has a block in the plan file for its status.
+    pub named: Vec<TaskId>,
+    /// The YAML spec says whether the plan is suspended, whatever the plan file says.
+    pub is_suspend_named: bool,
     /// Tasks whose blocks in the plan file are left over, as the YAML spec no longer names them.
     pub dropped: Vec<TaskId>,
     /// What was probably not meant.
@@ -81,6 +85,8 @@ pub fn read_both(plan: Option<&[u8]>, spec: Option<&[u8]>, options: ReadOptions<
     let mut dropped = Vec::new();
     let both = below.is_some() && over.is_some();
     let (below, over) = (below.and_then(Result::ok).unwrap_or_default(), over.and_then(Result::ok));
+    let named = over.iter().flat_map(|spec| &spec.tasks).map(|task| task.id.clone()).collect();
+    let is_suspend_named = over.as_ref().is_some_and(|spec| spec.suspend.is_some());
     let fields = match over {
         Some(over) if both => {
             let none = BTreeSet::new();
@@ -97,7 +103,7 @@ pub fn read_both(plan: Option<&[u8]>, spec: Option<&[u8]>, options: ReadOptions<
                 .help("a list of objects with an `id`, or an object keyed by id"),
         );
     }
-    finish(reader, fields, dropped, options)
+    finish(reader, fields, Ties { named, is_suspend_named, dropped }, options)
 }
 
 /// Reads the fields of one file; `Err` says whether it may be half written.
@@ -140,10 +146,17 @@ fn hide_secrets(reader: &mut Reader, bytes: &[u8], fault: Span) {
     }
 }
 
+/// What ties the plan file's blocks to the YAML spec.
+struct Ties {
+    named: Vec<TaskId>,
+    is_suspend_named: bool,
+    dropped: Vec<TaskId>,
+}
+
 fn finish(
     mut reader: Reader,
     plan: PlanFields,
-    dropped: Vec<TaskId>,
+    Ties { named, is_suspend_named, dropped }: Ties,
     options: ReadOptions<'_>,
 ) -> Result<Accepted, Refused> {
     let published = plan.tasks.iter().map(|task| task.published).collect();
@@ -153,7 +166,8 @@ fn finish(
     }
     reader.finish();
     sort(&mut reader.diagnostics);
-    Ok(Accepted { tasks, published, dropped, warnings: reader.diagnostics, sensitive: reader.sensitive })
+    let (warnings, sensitive) = (reader.diagnostics, reader.sensitive);
+    Ok(Accepted { tasks, published, named, is_suspend_named, dropped, warnings, sensitive })
 }
 
 fn refuse(mut reader: Reader, may_be_partial: bool) -> Refused {

@@ -40,6 +40,7 @@ pub(crate) fn resolve(reader: &mut Reader, mut plan: PlanFields, runtime: Option
             dependencies,
             attempt: attempt.spec,
             digest,
+            is_record: task.is_record,
         });
     }
     TaskSet {
@@ -142,8 +143,10 @@ fn dependencies(reader: &mut Reader, plan: &PlanFields, ids: &Ids<'_>, task: &Ta
             _ => {
                 let message = format!("no task has the id {}", quote(text));
                 let mut diagnostic = Diagnostic::new(Code::UnknownDependency, place, message);
-                let near =
-                    reader.nearest(text, ids.tasks.iter().map(|t| t.id.as_str()).filter(|id| *id != task.id.as_str()));
+                // What is listed already was not meant by this entry.
+                let is_listed = |id: &str| listed.len() < 64 && listed.iter().any(|(other, _)| **other == *id);
+                let others = ids.tasks.iter().map(|t| t.id.as_str());
+                let near = reader.nearest(text, others.filter(|id| *id != task.id.as_str() && !is_listed(id)));
                 if let Some(near) = near {
                     diagnostic =
                         diagnostic.label(format!("did you mean `{near}`?")).patch(place, format!("\"{near}\""));

@@ -6,6 +6,14 @@ pub const JSON: &str = include_str!("starter/agent-tasks.json");
 /// The same as a YAML spec, with comments.
 pub const YAML: &str = include_str!("starter/agent-tasks.yaml");
 
+/// The same for another agent.
+pub fn yaml(agent: &str) -> String {
+    if agent == super::agents::DEFAULT_AGENT {
+        return YAML.to_owned();
+    }
+    YAML.replacen("agent: claude # or codex, gemini, opencode, shell", &format!("agent: {agent}"), 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::read::{ReadOptions, read_both};

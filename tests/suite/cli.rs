@@ -212,6 +212,7 @@ fn wishes_are_written_into_the_file_and_nothing_else_is() {
         &["cancel", "api"],
     ]));
     let expected = PLAN.replace("  ]\n}", "  ],\n  \"suspend\": false\n}");
+    let expected = expected.replace("\"Build it.\"", "\"Build it.\", \"status\": \"cancelled\"");
     assert_eq!(fs::read_to_string(person.plan_path()).expect("reads"), expected);
 }
 
@@ -219,6 +220,15 @@ fn wishes_are_written_into_the_file_and_nothing_else_is() {
 fn init_writes_a_plan_that_is_valid_and_never_writes_over_one() {
     let person = Person::without_commit();
     insta::assert_snapshot!(person.runs(&[&["init"], &["init"], &["validate"], &["status", "-o", "name"]]));
+    let person = Person::without_commit();
+    let yaml: [&[&str]; 5] = [
+        &["init", "--yaml"],
+        &["init", "--yaml"],
+        &["validate"],
+        &["status", "-o", "name"],
+        &["validate", "-o", "json"],
+    ];
+    insta::assert_snapshot!("init_yaml", person.runs(&yaml));
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod http;
 mod metrics;
 mod page;
 mod plan_properties;
+mod plan_sources;
 mod process_adopt;
 mod process_confinement;
 mod process_life;

@@ -321,6 +321,7 @@ fn open(process: &Process) -> Result<Reconciler, String> {
     let options = OpenOptions {
         ports: process.ports(),
         plan_file: PLAN.into(),
+        spec: orchestrate::controller::SpecFile::None,
         secrets: SecretSource::default(),
         home: None,
         sockets: Vec::new(),
