@@ -119,11 +119,11 @@ mod tests {
 
     /// Three tasks with these words as their status.
     fn plan(plan_id: Option<&str>, words: [Option<&str>; 3]) -> (TaskSet, Vec<Published>) {
-        let task = |(id, word): (&str, &Option<&str>)| {
+        let task = |(id, word): (&str, Option<&str>)| {
             let status = word.map_or(String::new(), |word| format!(r#", "status": "{word}""#));
             format!(r#"{{"id": "{id}", "prompt": "p"{status}}}"#)
         };
-        let tasks = ["a", "b", "c"].into_iter().zip(&words).map(task).collect::<Vec<_>>().join(",");
+        let tasks = ["a", "b", "c"].into_iter().zip(words).map(task).collect::<Vec<_>>().join(",");
         let id = plan_id.map_or(String::new(), |id| format!(r#""plan_id": "{id}","#));
         let accepted =
             read(format!("{{{id} \"tasks\": [{tasks}]}}").as_bytes(), ReadOptions::default()).expect("valid");

@@ -57,7 +57,7 @@ impl Reconciler {
         let now = ports.clock.now();
         let mut jitter = Jitter::new(seed);
         let journal = Journal::open(Arc::clone(&ports.files), &state_dir, &now, || InstanceId(jitter.id().into()))?;
-        let sources = Sources::new(&ports.files, plan_file, layout.root, spec);
+        let sources = Sources::new(&ports.files, plan_file, layout.root, &spec);
         let memory = Memory::resumed(journal.ledger(), &now);
         let context = Arc::new(Context::new(ports, journal, secrets).with_protected(home, sockets));
         context.sweep_secrets();

@@ -80,7 +80,7 @@ impl Reconciler {
     /// How long a changed YAML spec is yet to be left alone. Who is patient waits while reading instead.
     fn settles(&mut self, patience: Duration) -> Option<Duration> {
         let seen = &self.desired.as_ref().filter(|_| patience.is_zero())?.content;
-        let stamp = self.sources.changed_spec(seen)?;
+        let (true, stamp) = self.sources.look_at_spec(seen) else { return None };
         let now = Instant::now();
         let settling = self.settling.get_or_insert_with(|| Settling { stamp: stamp.clone(), since: now, began: now });
         if settling.stamp != stamp {

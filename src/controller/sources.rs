@@ -50,7 +50,7 @@ impl SpecFile {
 /// [`RunError::Invalid`] with every fault, or that they cannot be read.
 pub async fn accepted(ports: &Ports, plan_file: &Path, spec: &SpecFile) -> Result<Accepted, RunError> {
     let layout = ports.repository.layout();
-    let sources = Sources::new(&ports.files, plan_file.to_owned(), layout.root.clone(), spec.clone());
+    let sources = Sources::new(&ports.files, plan_file.to_owned(), layout.root.clone(), spec);
     let content = sources.read(PARTIAL_PATIENCE, &ports.clock.now()).await?;
     let ledger = Journal::read(ports.files.as_ref(), &names::state_dir(&layout.common_dir))?.ledger;
     sources.judge(&content, &ledger)
@@ -80,7 +80,7 @@ impl Content {
 
 impl Sources {
     /// These files. Touches nothing.
-    pub(super) fn new(files: &Arc<dyn Files>, plan_file: PathBuf, root: PathBuf, spec: SpecFile) -> Self {
+    pub(super) fn new(files: &Arc<dyn Files>, plan_file: PathBuf, root: PathBuf, spec: &SpecFile) -> Self {
         let is_required = matches!(spec, SpecFile::Given(_));
         // Who names a file means it, wherever a link leads; it is only read.
         let spec_root = if is_required { PathBuf::from("/") } else { root.clone() };
@@ -97,10 +97,10 @@ impl Sources {
         changed(&self.plan, &seen.plan) || self.spec.as_ref().is_some_and(|file| changed(file, &seen.spec))
     }
 
-    /// What the YAML spec looks like now, where that differs from what was seen; `Some(None)`: it is gone.
-    pub(super) fn changed_spec(&self, seen: &Content) -> Option<Option<Stamp>> {
-        let now = self.spec.as_ref()?.stamp().ok()?;
-        (now.as_ref() != seen.spec_stamp()).then_some(now)
+    /// Whether the YAML spec is no longer what was seen, and what it looks like now; `None`: it is gone.
+    pub(super) fn look_at_spec(&self, seen: &Content) -> (bool, Option<Stamp>) {
+        let now = self.spec.as_ref().map_or(Ok(None), PlanFile::stamp);
+        now.map_or((false, None), |now| (now.as_ref() != seen.spec_stamp(), now))
     }
 
     /// Reads both. Waits, at most `patience` for each on tokio's clock, for somebody who is writing it.

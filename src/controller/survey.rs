@@ -20,7 +20,7 @@ pub const UNSERVED: &str = "new";
 pub async fn survey(ports: &Ports, plan_file: &Path, spec: &SpecFile) -> Result<Snapshot, RunError> {
     let layout = ports.repository.layout();
     let state_dir = names::state_dir(&layout.common_dir);
-    let sources = Sources::new(&ports.files, plan_file.to_owned(), layout.root.clone(), spec.clone());
+    let sources = Sources::new(&ports.files, plan_file.to_owned(), layout.root.clone(), spec);
     let now = ports.clock.now();
     let content = sources.read(PARTIAL_PATIENCE, &now).await?;
     let mut ledger = Journal::read(ports.files.as_ref(), &state_dir)?.ledger;

@@ -214,10 +214,7 @@ impl Ledger {
     pub fn apply(&mut self, entry: &Entry) {
         match entry {
             Entry::Opened { instance, .. } => self.instance = Some(instance.clone()),
-            Entry::Plan { plan_id, .. } => {
-                self.plan_id = Some(plan_id.as_str().into());
-                self.is_begun = false;
-            }
+            Entry::Plan { plan_id, .. } => (self.plan_id, self.is_begun) = (Some(plan_id.as_str().into()), false),
             Entry::Renewed { task, .. } => {
                 let record = self.record(task);
                 if record.state != State::Live {

@@ -49,11 +49,11 @@ const NOT_UTF8: char = '\u{1a}';
 
 fn shown(c: char) -> char {
     match c {
-        NOT_UTF8 => '\u{fffd}',
         '\n' | '\t' => ' ',
-        '\0'..='\u{1f}' => char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}'),
+        '\0'..='\u{1f}' if c != NOT_UTF8 => char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}'),
         '\u{7f}' => '\u{2421}',
-        '\u{80}'..='\u{9f}'
+        NOT_UTF8
+        | '\u{80}'..='\u{9f}'
         | '\u{61c}'
         | '\u{200b}'..='\u{200f}'
         | '\u{2028}'..='\u{202e}'
