@@ -145,9 +145,11 @@ async fn verified(context: &Context, job: &Job, detail: &ContainerDetail, mut fa
     let log = save_log(context, job, &detail.container.id, "verify.log").await?;
     facts.finished_at = detail.finished_at;
     facts.verify_log = Some(log.path.clone());
-    let ending = match not_executed(detail.exit_code, &log.bytes) {
-        Some(why) => Ending::Unverified { why },
-        None => Ending::Verified { code: detail.exit_code, log: Some(log.path) },
+    let ending = if let Some(why) = not_executed(detail.exit_code, &log.bytes) {
+        Ending::Unverified { why }
+    } else {
+        let interrupted = is_interrupted(context, job, detail).await?;
+        Ending::Verified { code: detail.exit_code, interrupted, log: Some(log.path) }
     };
     finish(context, &job.key, &ending, facts)
 }

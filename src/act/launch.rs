@@ -174,7 +174,7 @@ async fn request(
     let mut labels = names::labels(&instance, &job.plan_id, &job.key, spec.digest.as_str(), &base.0);
     let mut dir = context.attempt_dir(&job.key);
     let name = if verify.is_some() {
-        labels.insert(names::label::ROLE.to_owned(), "verify".to_owned());
+        labels.insert(names::label::ROLE.to_owned(), names::VERIFY.to_owned());
         dir.push("verify");
         names::verify_container(&instance, &job.key)
     } else {
@@ -372,6 +372,7 @@ async fn create(
                 name: request.name.clone(),
                 key: job.key.clone(),
                 plan: job.plan_id.clone(),
+                role: names::role_of(|name| request.labels.get(name).map(String::as_str)),
                 state: ContainerState::Created,
             },
             has_run: false,

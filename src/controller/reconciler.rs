@@ -1,7 +1,7 @@
 //! One repository under control: the newest desired state, the newest picture, and the steps of a pass. The loops in
 //! `once` and `run` decide when each step is made.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -134,24 +134,6 @@ impl Reconciler {
         sent.map(|(key, _)| key).collect()
     }
 
-    /// Of several containers of one attempt, only the one that was recorded counts: a person may have renamed ours, and a
-    /// create that came late then made another.
-    fn recorded_only(&self, mut containers: Vec<ObservedContainer>) -> Vec<ObservedContainer> {
-        let journal = self.context.journal();
-        let recorded = |key: &AttemptKey| {
-            let record = journal.ledger().task(&key.task).filter(|record| record.attempt == key.attempt)?;
-            record.current.as_ref()?.container_id.clone()
-        };
-        let mut known = BTreeMap::new();
-        for container in &containers {
-            if recorded(&container.key).as_ref() == Some(&container.id) {
-                known.insert(container.key.clone(), container.id.clone());
-            }
-        }
-        containers.retain(|container| known.get(&container.key).is_none_or(|id| *id == container.id));
-        containers
-    }
-
     /// Takes a list into the picture; true where only another one tells what happened meanwhile.
     pub(super) fn take_list(
         &mut self,
@@ -160,8 +142,9 @@ impl Reconciler {
         match listed {
             Ok(containers) => {
                 let expected = self.expected.take().unwrap_or_else(|| self.expected());
-                let containers = self.recorded_only(containers);
-                let verifying = self.context.journal().ledger().verifying();
+                let journal = self.context.journal();
+                let containers = journal.ledger().only_recorded(containers);
+                let verifying = journal.ledger().verifying();
                 Ok(self.observer.apply_list_with(containers, &expected, &verifying) == Applied::Relist)
             }
             Err(error) => {
@@ -193,7 +176,7 @@ impl Reconciler {
         let observed = self.observer.observed();
         let journal = self.context.journal();
         let missing = |key: &AttemptKey, attempt: &AttemptRecord| {
-            observed.find(key, attempt.verify.is_some()).is_none()
+            observed.find(key, attempt.role()).is_none()
                 && observed.absent.get(key).is_none_or(|lists| *lists < 2)
                 && !self.memory.in_flight.contains_key(&key.task)
         };
@@ -250,8 +233,8 @@ impl Reconciler {
 
     /// Turns an action into a job and notes that it is under way.
     pub(super) fn begin(&mut self, action: PlannedAction, tasks: &TaskSet) -> Job {
-        let is_verifying = self.context.known(&action.key.task).is_verifying();
-        let container = self.observer.observed().find(&action.key, is_verifying).cloned();
+        let role = self.context.known(&action.key.task).role();
+        let container = self.observer.observed().find(&action.key, role).cloned();
         self.memory.in_flight.insert(action.key.task.clone(), action.action);
         let failures = self.memory.backoff.get(&action.key.task).map_or(0, |backoff| backoff.failures);
         let job = Job::new(action, tasks, self.context.journal().ledger(), container);

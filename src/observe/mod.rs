@@ -4,6 +4,6 @@ pub mod names;
 mod observed;
 mod observer;
 
-pub use names::{AttemptKey, InstanceId};
+pub use names::{AttemptKey, InstanceId, Role};
 pub use observed::{ContainerDetail, ContainerState, Observed, ObservedContainer};
 pub use observer::{Applied, Observer};

@@ -36,6 +36,15 @@ impl fmt::Display for AttemptKey {
     }
 }
 
+/// What a container of an attempt is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// The agent runs in it.
+    Agent,
+    /// It verifies what the agent left.
+    Verify,
+}
+
 /// Label keys on our containers.
 pub mod label {
     /// The clone; ours means that it matches.
@@ -68,6 +77,9 @@ pub fn verify_container(instance: &InstanceId, key: &AttemptKey) -> String {
     format!("orch-{instance}-{key}-verify")
 }
 
+/// The value of [`label::ROLE`] on a container that verifies a result.
+pub const VERIFY: &str = "verify";
+
 /// The labels of an attempt's container.
 pub fn labels(instance: &InstanceId, plan: &str, key: &AttemptKey, spec: &str, base: &str) -> BTreeMap<String, String> {
     [
@@ -91,6 +103,14 @@ pub fn attempt_of<'a>(instance: &InstanceId, get: impl Fn(&str) -> Option<&'a st
     let task = TaskId::new(get(label::TASK)?).ok()?;
     let attempt = get(label::ATTEMPT)?.parse().ok().filter(|n| *n > 0)?;
     Some(AttemptKey { task, attempt })
+}
+
+/// What a container's labels say that it is for.
+pub fn role_of<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Role {
+    match get(label::ROLE) {
+        Some(VERIFY) => Role::Verify,
+        _ => Role::Agent,
+    }
 }
 
 /// Short name of the task's branch.

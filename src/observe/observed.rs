@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::names::AttemptKey;
+use super::names::{AttemptKey, Role};
 
 /// A container of this instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,15 +17,10 @@ pub struct ObservedContainer {
     pub key: AttemptKey,
     /// The plan that its labels name.
     pub plan: String,
+    /// What its labels say that it is for; its name may have been changed by a person.
+    pub role: Role,
     /// What it does.
     pub state: ContainerState,
-}
-
-impl ObservedContainer {
-    /// Whether it verifies the attempt's result, rather than being the attempt's own.
-    pub fn is_verify(&self) -> bool {
-        self.name.starts_with("orch-") && self.name.ends_with(&format!("-{}-verify", self.key))
-    }
 }
 
 /// What a container does.
@@ -87,7 +82,10 @@ impl Observed {
     }
 
     /// An attempt's container: its agent's, or the one that verifies its result.
-    pub fn find(&self, key: &AttemptKey, verify: bool) -> Option<&ObservedContainer> {
-        if verify { self.verifies.get(key) } else { self.containers.get(key) }
+    pub fn find(&self, key: &AttemptKey, role: Role) -> Option<&ObservedContainer> {
+        match role {
+            Role::Agent => self.containers.get(key),
+            Role::Verify => self.verifies.get(key),
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::names::AttemptKey;
+use super::names::{AttemptKey, Role};
 use super::observed::{ContainerState, Observed, ObservedContainer};
 use crate::runtime::RuntimeEvent;
 
@@ -65,7 +65,10 @@ impl Observer {
         let mut agents: BTreeMap<AttemptKey, ObservedContainer> = BTreeMap::new();
         let mut verifies: BTreeMap<AttemptKey, ObservedContainer> = BTreeMap::new();
         for container in containers {
-            let by_key = if container.is_verify() { &mut verifies } else { &mut agents };
+            let by_key = match container.role {
+                Role::Agent => &mut agents,
+                Role::Verify => &mut verifies,
+            };
             match by_key.get(&container.key) {
                 Some(known) if rank(known) >= rank(&container) => {}
                 _ => {
@@ -133,7 +136,10 @@ impl Observer {
 
     /// Those of its kind.
     fn of(&mut self, container: &ObservedContainer) -> &mut BTreeMap<AttemptKey, ObservedContainer> {
-        if container.is_verify() { &mut self.observed.verifies } else { &mut self.observed.containers }
+        match container.role {
+            Role::Agent => &mut self.observed.containers,
+            Role::Verify => &mut self.observed.verifies,
+        }
     }
 
     fn created(&mut self, container: ObservedContainer) -> Applied {
@@ -234,6 +240,7 @@ mod tests {
             name: format!("orch-i-{task}-1"),
             key: key(task),
             plan: "p".to_owned(),
+            role: Role::Agent,
             state,
         }
     }
@@ -348,8 +355,7 @@ mod tests {
     #[test]
     fn a_verifying_container_never_stands_for_the_attempts_own() {
         let ours = container("a", "1", Exited);
-        let mut verify = container("a", "2", Running);
-        verify.name = "orch-i-a-1-verify".to_owned();
+        let verify = ObservedContainer { role: Role::Verify, ..container("a", "2", Running) };
         let mut observer = observer(vec![verify.clone(), ours.clone()]);
         assert_eq!(observer.observed().containers[&key("a")], ours);
         assert_eq!(observer.observed().verifies[&key("a")], verify);
@@ -360,9 +366,6 @@ mod tests {
         assert_eq!(observer.observed().absent, BTreeMap::from([(key("a"), 1)]));
         assert_eq!(observer.apply_list_with(vec![ours, verify], &keys, &keys), Changed);
         assert_eq!(observer.observed().absent, BTreeMap::new());
-        let tricky =
-            ObservedContainer { name: "orch-i-a-1-verify-1".to_owned(), ..container("a-1-verify", "3", Exited) };
-        assert!(!tricky.is_verify());
     }
 
     /// What an engine does, and what its reader does, in any order.

@@ -83,7 +83,7 @@ impl Explained<'_> {
     fn running(&self, reason: Reason) -> Reason {
         let paused = || {
             let key = self.record?.key(&self.spec.id)?;
-            let container = self.inputs.observed.find(&key, self.is_verifying())?;
+            let container = self.inputs.observed.find(&key, self.record?.role())?;
             (container.state == ContainerState::Paused).then_some(Reason::Paused)
         };
         if reason == Reason::Started { paused().unwrap_or(reason) } else { reason }

@@ -58,6 +58,8 @@ pub enum Ending {
     Verified {
         /// The exit code of what verified it.
         code: i64,
+        /// The engine or the host ended it.
+        interrupted: bool,
         /// Where its log is kept.
         log: Option<String>,
     },
@@ -89,7 +91,9 @@ pub fn judge(ending: &Ending, terms: &Terms, record: &TaskRecord) -> Verdict {
     let stop = record.current.as_ref().and_then(|current| current.stop);
     let result = result_of(ending, terms);
     let (reason, message) = match ending {
-        Ending::Verified { code: 0, .. } if stop.is_none() => (Reason::Succeeded, verified_message(record)),
+        Ending::Verified { code: 0, interrupted: false, .. } if stop.is_none() => {
+            (Reason::Succeeded, verified_message(record))
+        }
         _ => reason_of(ending, terms, stop),
     };
     let cancelled = record.cancel || stop == Some(StopCause::Cancel) || *ending == Ending::NeverRan;
@@ -157,11 +161,17 @@ fn reason_of(ending: &Ending, terms: &Terms, stop: Option<StopCause>) -> (Reason
         Ending::RateLimited { code, words, .. } => {
             (Reason::RateLimited, format!("its provider's limit was reached (exit code {code}): {words}"))
         }
+        Ending::Verified { interrupted: true, code, .. } => (
+            Reason::Interrupted,
+            format!(
+                "the engine or the host stopped `verify` (exit code {code}); the agent's work is kept on its branch"
+            ),
+        ),
         Ending::Verified { code, .. } if stop == Some(StopCause::Deadline) => (
             Reason::VerifyFailed,
             format!("`verify` ran longer than the timeout of {} (exit code {code})", human(terms.timeout())),
         ),
-        Ending::Verified { code, log } => {
+        Ending::Verified { code, log, .. } => {
             let log = log.as_ref().map(|log| format!("; its output is in {log}")).unwrap_or_default();
             (Reason::VerifyFailed, format!("the agent exited with 0, and `verify` with code {code}{log}"))
         }
@@ -332,8 +342,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case(Ending::Verified { code: 0, log: None }, Reason::Succeeded, Next::Complete)]
-    #[case(Ending::Verified { code: 2, log: Some("v.log".into()) }, Reason::VerifyFailed, Next::Fail)]
+    #[case(Ending::Verified { code: 0, interrupted: false, log: None }, Reason::Succeeded, Next::Complete)]
+    #[case(Ending::Verified { code: 2, interrupted: false, log: Some("v.log".into()) }, Reason::VerifyFailed, Next::Fail)]
     #[case(Ending::Unverified { why: "gone".into() }, Reason::VerifyFailed, Next::Fail)]
     fn verification_speaks_by_its_code(#[case] ending: Ending, #[case] reason: Reason, #[case] next: Next) {
         let verdict = judge(&ending, &terms(|_| ()), &record(None));
@@ -341,6 +351,16 @@ mod tests {
         let late = judge(&ending, &terms(|_| ()), &record(Some(StopCause::Deadline)));
         assert_eq!(late.reason, Reason::VerifyFailed, "a deadline that passed is no success");
         assert_eq!(judge(&ending, &terms(|_| ()), &record(Some(StopCause::Cancel))).next, Next::Cancel);
+    }
+
+    #[rstest]
+    #[case::with_a_code_of_its_own(0)]
+    #[case::killed(137)]
+    fn an_interrupted_verification_says_nothing_of_the_result(#[case] code: i64) {
+        let ending = Ending::Verified { code, interrupted: true, log: None };
+        let verdict = judge(&ending, &terms(|t| t["retries"] = 0.into()), &record(None));
+        let again = Next::Retry { reason: Reason::Interrupted, pause_ms: 0 };
+        assert_eq!((verdict.reason, verdict.next), (Reason::Interrupted, again));
     }
 
     #[test]

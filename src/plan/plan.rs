@@ -12,7 +12,7 @@ use super::explain::{Explained, explain};
 use super::facts::{ContainerFact, DependencyFact, Facts, RecordFact};
 use super::memory::Memory;
 use crate::clock::Now;
-use crate::observe::{AttemptKey, ContainerState, Observed, ObservedContainer};
+use crate::observe::{AttemptKey, ContainerState, Observed, ObservedContainer, Role};
 use crate::record::{AttemptRecord, Ledger, State, TaskRecord};
 use crate::spec::{RateLimitScope, TaskId, TaskIx, TaskSet, TaskSpec};
 use crate::status::{Reason, Status, TaskStatus};
@@ -184,7 +184,7 @@ impl<'a> Planner<'a> {
             return ContainerFact::Unobserved;
         }
         let Some(key) = record.and_then(|record| record.key(id)) else { return ContainerFact::Missing };
-        match observed.find(&key, record.is_some_and(TaskRecord::is_verifying)).map(|container| container.state) {
+        match observed.find(&key, record.map_or(Role::Agent, TaskRecord::role)).map(|container| container.state) {
             None if observed.absent.get(&key).is_some_and(|lists| *lists >= 2) => ContainerFact::Gone,
             None => ContainerFact::Missing,
             Some(ContainerState::Created) => ContainerFact::Created,
@@ -414,7 +414,7 @@ impl<'a> Planner<'a> {
         let mut listens = Vec::new();
         for (key, current) in inputs.ledger.live() {
             let Some(span) = current.terms.silent_after() else { continue };
-            let Some(container) = inputs.observed.find(&key, current.verify.is_some()) else { continue };
+            let Some(container) = inputs.observed.find(&key, current.role()) else { continue };
             if !container.state.is_live()
                 || inputs.observed.unavailable.is_some()
                 || inputs.memory.listening.contains(&key)

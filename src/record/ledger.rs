@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::entry::{AttemptEnd, Entry, FORMAT, Hold, Next, StopCause};
 use crate::clock::Moment;
 use crate::git::CommitId;
-use crate::observe::{AttemptKey, InstanceId};
+use crate::observe::{AttemptKey, InstanceId, ObservedContainer, Role};
 use crate::spec::{SpecDigest, TaskId, Terms};
 use crate::status::{Reason, Request, Status};
 
@@ -117,6 +117,21 @@ pub struct Verification {
 }
 
 impl AttemptRecord {
+    /// Which container is at work for it.
+    pub fn role(&self) -> Role {
+        if self.verify.is_some() { Role::Verify } else { Role::Agent }
+    }
+
+    /// The engine's id of the container that has this role.
+    pub fn container_of(&self, role: Role) -> Option<&str> {
+        let id = match (&self.verify, role) {
+            (Some(verify), Role::Agent) => &verify.container_id,
+            (None, Role::Verify) => return None,
+            (Some(_), Role::Verify) | (None, Role::Agent) => &self.container_id,
+        };
+        id.as_deref()
+    }
+
     /// When it began to run, as well as we know.
     pub fn running_since(&self) -> Option<&Moment> {
         self.started.as_ref().or(self.start_intent.as_ref())
@@ -138,6 +153,11 @@ impl TaskRecord {
     /// Whether the newest attempt's agent is done and its result is being verified.
     pub fn is_verifying(&self) -> bool {
         self.current.as_ref().is_some_and(|current| current.verify.is_some() && current.end.is_none())
+    }
+
+    /// Which container is at work for the newest attempt.
+    pub fn role(&self) -> Role {
+        if self.is_verifying() { Role::Verify } else { Role::Agent }
     }
 
     /// The newest attempt's key.
@@ -210,6 +230,20 @@ impl Ledger {
         self.live().filter(|(_, attempt)| attempt.verify.is_some()).map(|(key, _)| key).collect()
     }
 
+    /// Of several containers of one attempt and role, only the one that was recorded: a person may have renamed ours, and a
+    /// create that came late then made another.
+    pub fn only_recorded(&self, mut containers: Vec<ObservedContainer>) -> Vec<ObservedContainer> {
+        let is_recorded = |container: &ObservedContainer| {
+            let record = self.task(&container.key.task).filter(|record| record.attempt == container.key.attempt);
+            let current = record.and_then(|record| record.current.as_ref());
+            current.and_then(|current| current.container_of(container.role)) == Some(container.id.as_str())
+        };
+        let of = |container: &ObservedContainer| (container.key.clone(), container.role);
+        let known: BTreeSet<_> = containers.iter().filter(|container| is_recorded(container)).map(of).collect();
+        containers.retain(|container| is_recorded(container) || !known.contains(&of(container)));
+        containers
+    }
+
     /// Takes in one record. A record of an attempt that is not the newest one changes nothing.
     pub fn apply(&mut self, entry: &Entry) {
         match entry {
@@ -261,6 +295,7 @@ impl Ledger {
                     && current.verify.is_none()
                 {
                     current.start_intent = None;
+                    current.start_tries = 0;
                     current.verify = Some(Verification {
                         end: end.clone(),
                         container_id: current.container_id.take(),
@@ -370,5 +405,94 @@ impl TaskRecord {
                 self.state = State::Done(Status::Cancelled);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::ContainerState;
+
+    fn at() -> Moment {
+        Moment { wall: jiff::Timestamp::UNIX_EPOCH, monotonic_ms: 0, boot_id: "b".into() }
+    }
+
+    fn key() -> AttemptKey {
+        AttemptKey { task: TaskId::new("a").expect("valid"), attempt: 1 }
+    }
+
+    fn end() -> AttemptEnd {
+        AttemptEnd {
+            reason: Reason::Succeeded,
+            message: String::new(),
+            exit_code: Some(0),
+            oom_killed: false,
+            head: None,
+            result: None,
+            started_at: None,
+            finished_at: jiff::Timestamp::UNIX_EPOCH,
+            log: None,
+            log_error: None,
+            verify_log: None,
+            report: None,
+        }
+    }
+
+    fn launched(id: &str) -> [Entry; 2] {
+        let created =
+            Entry::Created { key: key(), container_id: id.to_owned(), container: format!("c-{id}"), at: at() };
+        [created, Entry::StartIntent { key: key(), at: at() }]
+    }
+
+    /// The agent ran in container 1, and 2 verifies its result.
+    fn verifying() -> Ledger {
+        let terms = serde_json::json!({ "stale_after_ms": 1, "retries": 0, "retry_initial_ms": 1, "retry_max_ms": 1 });
+        let terms = serde_json::from_value(terms).expect("terms");
+        let spec = SpecDigest("d".into());
+        let mut ledger = Ledger::default();
+        ledger.apply(&Entry::Intent { key: key(), spec, host: "h".to_owned(), terms, at: at() });
+        for entry in &launched("1") {
+            ledger.apply(entry);
+        }
+        ledger.apply(&Entry::Verifying { key: key(), end: end(), at: at() });
+        ledger
+    }
+
+    #[test]
+    fn a_verification_starts_with_tries_of_its_own() {
+        let mut ledger = verifying();
+        let current = |ledger: &Ledger| ledger.task(&key().task).and_then(|r| r.current.clone()).expect("there");
+        assert_eq!((current(&ledger).start_tries, current(&ledger).start_intent), (0, None));
+        assert_eq!(current(&ledger).container_of(Role::Agent), Some("1"));
+        assert_eq!(current(&ledger).container_of(Role::Verify), None);
+        for entry in &launched("2") {
+            ledger.apply(entry);
+        }
+        assert_eq!(current(&ledger).start_tries, 1);
+        assert_eq!(current(&ledger).container_of(Role::Agent), Some("1"));
+        assert_eq!(current(&ledger).container_of(Role::Verify), Some("2"));
+    }
+
+    #[test]
+    fn what_is_recorded_hides_only_others_of_its_own_role() {
+        let seen = |id: &str, role| ObservedContainer {
+            id: id.to_owned(),
+            name: "renamed".to_owned(),
+            key: key(),
+            plan: "p".to_owned(),
+            role,
+            state: ContainerState::Exited,
+        };
+        let (agent, late) = (seen("1", Role::Agent), seen("9", Role::Agent));
+        let (verify, twin) = (seen("2", Role::Verify), seen("8", Role::Verify));
+        let mut ledger = verifying();
+        let all = vec![late.clone(), agent.clone(), twin.clone(), verify.clone()];
+        let unknown = vec![agent.clone(), twin.clone(), verify.clone()];
+        assert_eq!(ledger.only_recorded(all.clone()), unknown, "neither verifying one is known yet");
+        for entry in &launched("2") {
+            ledger.apply(entry);
+        }
+        assert_eq!(ledger.only_recorded(all), [agent, verify]);
+        assert_eq!(ledger.only_recorded(vec![late.clone()]), [late], "where ours is not there, what is there is seen");
     }
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::clock::{Moment, Now};
 use crate::controller::Snapshot;
 use crate::git::CommitId;
-use crate::observe::{AttemptKey, ContainerState, InstanceId, Observed, ObservedContainer, Observer};
+use crate::observe::{AttemptKey, ContainerState, InstanceId, Observed, ObservedContainer, Observer, Role};
 use crate::plan::{Inputs, Memory, plan};
 use crate::record::{AttemptEnd, Entry, Ledger, Next};
 use crate::spec::{ReadOptions, TaskId, TaskSet, Terms, read};
@@ -68,7 +68,14 @@ impl World {
             Entry::Started { key: key.clone(), at: at(since) },
         ]);
         let state = ContainerState::Running;
-        self.containers.push(ObservedContainer { id, name: container, key, plan: "p-1".to_owned(), state });
+        self.containers.push(ObservedContainer {
+            id,
+            name: container,
+            key,
+            plan: "p-1".to_owned(),
+            role: Role::Agent,
+            state,
+        });
         self.seconds = self.seconds.max(since);
         self
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use orchestrate::clock::{Moment, Now};
-use orchestrate::observe::{AttemptKey, ContainerState, InstanceId, Observed, ObservedContainer};
+use orchestrate::observe::{AttemptKey, ContainerState, InstanceId, Observed, ObservedContainer, Role};
 use orchestrate::plan::{Action, BackOff, Inputs, Memory, Plan, plan};
 use orchestrate::record::{AttemptEnd, Entry, Hold, Ledger, Next, State};
 use orchestrate::spec::{ReadOptions, TaskId, TaskSet, Terms, read};
@@ -179,6 +179,7 @@ fn world(case: &Case) -> World {
                     name: format!("orch-i-{key}"),
                     key: key.clone(),
                     plan: "p".to_owned(),
+                    role: Role::Agent,
                     state,
                 };
                 containers.insert(key.clone(), container);

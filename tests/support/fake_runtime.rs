@@ -842,6 +842,7 @@ impl Container {
             name: self.name.clone(),
             key: names::attempt_of(instance, get)?,
             plan: get(label::PLAN).unwrap_or_default().to_owned(),
+            role: names::role_of(get),
             state: self.state,
         })
     }

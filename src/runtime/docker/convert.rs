@@ -92,6 +92,7 @@ fn observed(
         name: name.to_owned(),
         key: names::attempt_of(instance, get)?,
         plan: get(label::PLAN).unwrap_or_default().to_owned(),
+        role: names::role_of(get),
         state,
     })
 }
@@ -150,7 +151,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::observe::AttemptKey;
+    use crate::observe::{AttemptKey, Role};
     use crate::spec::TaskId;
 
     fn instance() -> InstanceId {
@@ -170,6 +171,7 @@ mod tests {
             name: "orch-i1-api-2".to_owned(),
             key: AttemptKey { task: TaskId::new("api").expect("valid"), attempt: 2 },
             plan: "p".to_owned(),
+            role: Role::Agent,
             state,
         }
     }

@@ -29,7 +29,7 @@ use super::make::Made;
 use super::settings::ProcessSettings;
 use super::{events, logs, make};
 use crate::clock::{Clock as _, SystemClock};
-use crate::observe::names::{attempt_of, label};
+use crate::observe::names::{attempt_of, label, role_of};
 use crate::observe::{ContainerDetail, ContainerState, InstanceId, ObservedContainer};
 use crate::runtime::{
     CreateRequest, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions, Operation, Runtime, RuntimeError,
@@ -90,7 +90,14 @@ pub(super) fn observed(instance: &InstanceId, look: &Look) -> Option<ObservedCon
         Phase::Ended(..) => ContainerState::Exited,
     };
     let plan = get(label::PLAN).unwrap_or_default().to_owned();
-    Some(ObservedContainer { id: look.spec.id.clone(), name: look.spec.name.clone(), key, plan, state })
+    Some(ObservedContainer {
+        id: look.spec.id.clone(),
+        name: look.spec.name.clone(),
+        key,
+        plan,
+        role: role_of(get),
+        state,
+    })
 }
 
 fn detail(container: ObservedContainer, phase: Phase) -> ContainerDetail {
