@@ -11,7 +11,7 @@ use super::mounts::{self, PROJECT, RUN};
 use super::secret_files::{self, SECRETS};
 use super::secrets::SecretValue;
 use super::{report, start};
-use crate::git::{AccessRequest, CommitId, GitAccessPlan, StartOverRequest, WorktreeRequest, WorktreeState};
+use crate::git::{AccessRequest, CommitId, GitAccessPlan, GitError, StartOverRequest, WorktreeRequest, WorktreeState};
 use crate::observe::{AttemptKey, ContainerDetail, ContainerState, ObservedContainer, names};
 use crate::record::Entry;
 use crate::runtime::{Bind, CreateRequest, ErrorKind, ImageInfo, RuntimeEvent};
@@ -157,7 +157,23 @@ async fn worktree(context: &Context, job: &Job, base: &CommitId) -> Result<Workt
         branch_is_ours: job.record.owns_branch,
         lock_reason: format!("orchestrate: task {task}"),
     };
-    Ok(context.repository.ensure_worktree(&request).await?)
+    match context.repository.ensure_worktree(&request).await {
+        Err(GitError::ForeignBranch { tip, .. }) if is_untouched(context, &request, &tip).await? => {
+            // We died between making it and recording so, and what it is to begin from has changed since.
+            let kept_ref = names::kept_ref(&job.plan_id, &job.key);
+            let subject = format!("{task}: uncommitted changes before attempt {}", job.key.attempt);
+            let (path, branch) = (request.path.clone(), request.branch.clone());
+            let over = StartOverRequest { path, branch, base: base.clone(), kept_ref, subject };
+            context.repository.start_over(&over).await?;
+            Ok(context.repository.ensure_worktree(&request).await?)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Whether a branch stands where we made it: a base ref, which only we write and write first, says so.
+async fn is_untouched(context: &Context, request: &WorktreeRequest, tip: &CommitId) -> Result<bool, GitError> {
+    Ok(context.repository.tip(&request.base_ref).await?.as_ref() == Some(tip))
 }
 
 async fn request(

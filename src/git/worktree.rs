@@ -11,6 +11,9 @@ use super::open::{GixRepository, Steer, commit_id, failed, io, missing, open};
 use super::refs::{self, RefValue};
 use super::{exclude, identity, own, scan};
 
+/// What the log of a base ref says.
+const BASE_LOG: &str = "orchestrate: base of a task";
+
 /// Makes branch and worktree, or finds and mends them.
 pub(super) fn ensure(git: &GixRepository, request: &WorktreeRequest) -> Result<WorktreeState, GitError> {
     let path = absolute(git, &request.path)?;
@@ -24,11 +27,11 @@ pub(super) fn ensure(git: &GixRepository, request: &WorktreeRequest) -> Result<W
     if let Some(admin) = found.as_ref().filter(|admin| admin.is_ours()) {
         admin.point_at(&path)?;
     }
-    let tip = ensure_branch(&repo, request, base, &path, &git.layout)?;
-    if refs::ensure(&repo, &request.base_ref, base, "orchestrate: base of a task")? {
+    let (tip, is_new) = ensure_branch(&repo, request, base, &path, &git.layout)?;
+    if refs::ensure(&repo, &request.base_ref, base, BASE_LOG)? || is_new {
         // Together: the second one costs little then.
-        refs::sync(&repo, &request.branch)?;
         refs::sync(&repo, &request.base_ref)?;
+        refs::sync(&repo, &request.branch)?;
     }
 
     let place = Place::at(&path)?;
@@ -172,14 +175,14 @@ fn ensure_folder(folder: &Path) -> Result<(), GitError> {
     }
 }
 
-/// The branch's tip; made at the base where there is none.
+/// The branch's tip, and whether it was made now, at the base.
 fn ensure_branch(
     repo: &Repository,
     request: &WorktreeRequest,
     base: ObjectId,
     path: &Path,
     layout: &RepositoryLayout,
-) -> Result<ObjectId, GitError> {
+) -> Result<(ObjectId, bool), GitError> {
     let foreign = |tip| GitError::ForeignBranch { branch: refs::short(&request.branch), tip: commit_id(tip) };
     match refs::read(repo, &request.branch)? {
         RefValue::Symbolic(target) => Err(GitError::BlockingRef(format!("{} -> {target}", request.branch))),
@@ -190,12 +193,14 @@ fn ensure_branch(
             if let Some(holder) = Admin::holder(layout, &request.branch, path)? {
                 return Err(GitError::CheckedOut { branch: refs::short(&request.branch), path: holder });
             }
-            Ok(tip)
+            Ok((tip, false))
         }
         RefValue::Absent => {
             refuse_blocked(repo, &request.branch)?;
+            // First, since it tells a later look that the branch is ours, should we die before anything is recorded.
+            refs::ensure(repo, &request.base_ref, base, BASE_LOG)?;
             refs::write_soon(repo, &request.branch, None, base, "branch: Created by orchestrate")?;
-            Ok(base)
+            Ok((base, true))
         }
     }
 }

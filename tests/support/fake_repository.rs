@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use orchestrate::git::{
     AccessRequest, BranchResult, BranchSummary, CommitId, GitAccessPlan, GitError, MergeHead, MergeOutcome, Repository,
-    RepositoryLayout, ResultRequest, WorktreeRequest, WorktreeState,
+    RepositoryLayout, ResultRequest, StartOverRequest, WorktreeRequest, WorktreeState,
 };
 
 /// The repository. Clones are the same one.
@@ -219,6 +219,23 @@ impl State {
         Ok(WorktreeState { path: root.join(&request.path), git_dir, tip })
     }
 
+    fn start_over(&mut self, request: &StartOverRequest) -> Option<String> {
+        self.judge(&request.path, &request.branch);
+        self.known(&request.base, "the base of a fresh start");
+        let tip = self.refs.get(&request.branch).cloned()?;
+        let kept = (!self.contains(&request.base, &tip)).then(|| {
+            let name =
+                (1..1_000).map(|n| format!("{}-{n}", request.kept_ref)).find(|name| !self.refs.contains_key(name));
+            let name = name.expect("a free name");
+            self.set_ref(&name, &tip);
+            name
+        });
+        self.named.insert(request.base.clone());
+        self.refs.insert(request.branch.clone(), request.base.clone());
+        self.worktrees.remove(&request.path);
+        kept
+    }
+
     fn take(&mut self, root: &Path, request: &ResultRequest) -> Result<BranchResult, GitError> {
         self.judge(&request.path, &request.branch);
         self.known(&request.base, "a result's base");
@@ -273,6 +290,10 @@ impl Repository for FakeRepository {
 
     async fn merge(&self, heads: &[MergeHead]) -> Result<MergeOutcome, GitError> {
         Ok(self.lock().merge(heads))
+    }
+
+    async fn start_over(&self, request: &StartOverRequest) -> Result<Option<String>, GitError> {
+        Ok(self.lock().start_over(request))
     }
 
     async fn ensure_worktree(&self, request: &WorktreeRequest) -> Result<WorktreeState, GitError> {

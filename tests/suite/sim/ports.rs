@@ -13,7 +13,7 @@ use futures::stream::{self, BoxStream};
 use orchestrate::act::Ports;
 use orchestrate::git::{
     AccessRequest, BranchResult, BranchSummary, CommitId, GitAccessPlan, GitError, MergeHead, MergeOutcome, Repository,
-    RepositoryLayout, ResultRequest, WorktreeRequest, WorktreeState,
+    RepositoryLayout, ResultRequest, StartOverRequest, WorktreeRequest, WorktreeState,
 };
 use orchestrate::observe::{ContainerDetail, InstanceId, ObservedContainer};
 use orchestrate::record::{FileError, FileLock, Files, Stamp};
@@ -333,6 +333,10 @@ impl Repository for SimRepository {
 
     async fn merge(&self, heads: &[MergeHead]) -> Result<MergeOutcome, GitError> {
         self.call("merge", || self.inner.merge(heads)).await
+    }
+
+    async fn start_over(&self, request: &StartOverRequest) -> Result<Option<String>, GitError> {
+        self.call("start_over", || self.inner.start_over(request)).await
     }
 
     async fn ensure_worktree(&self, request: &WorktreeRequest) -> Result<WorktreeState, GitError> {
