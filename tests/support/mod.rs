@@ -10,5 +10,6 @@ pub mod fake_repository;
 pub mod fake_runtime;
 pub mod plans;
 pub mod project;
+pub mod proxy;
 pub mod web;
 pub mod world;
