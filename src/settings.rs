@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use crate::act::SecretSource;
 use crate::runtime::docker::DockerSettings;
+use crate::runtime::process::Avoid;
 
 /// What the environment said when we started.
 #[derive(Clone, Default)]
@@ -18,6 +19,8 @@ pub struct Settings {
     pub docker: DockerSettings,
     /// What bears on how output looks.
     pub output: OutputSettings,
+    /// `ORCHESTRATE_PROCESS_AVOID`: means of confinement that `runtime: process` is not to use, although they are there.
+    pub avoid: Avoid,
     /// Everything, for secrets; never printed.
     vars: BTreeMap<String, String>,
 }
@@ -65,9 +68,10 @@ impl Settings {
             is_ci: text("CI").is_some_and(|value| value != "false") || set("GITHUB_ACTIONS").is_some(),
             columns: text("COLUMNS").and_then(|value| value.parse().ok()).filter(|columns| *columns > 0),
         };
+        let avoid = text("ORCHESTRATE_PROCESS_AVOID").map_or_else(Avoid::default, |words| Avoid::of(&words));
         let vars =
             raw.into_iter().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        Self { home, docker, output, vars: vars.collect() }
+        Self { home, docker, output, avoid, vars: vars.collect() }
     }
 
     /// All variables, for what is passed on by name.
@@ -88,6 +92,7 @@ impl fmt::Debug for Settings {
             .field("home", &self.home)
             .field("docker", &self.docker)
             .field("output", &self.output)
+            .field("avoid", &self.avoid)
             .finish_non_exhaustive()
     }
 }

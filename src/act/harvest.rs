@@ -83,10 +83,13 @@ pub(super) async fn harvest(context: &Context, job: &Job, events: &mut Vec<Runti
     facts.log = Some(log.path);
     facts.log_error = log.error;
     let interrupted = is_interrupted(context, job, &detail).await?;
+    if detail.interrupted {
+        facts.notes.push(detail.error.clone());
+    }
     let ending = match take_result(context, job).await {
         Ok(result) => {
             facts.head = Some(result.head);
-            facts.notes = result.notes;
+            facts.notes.extend(result.notes);
             let exited = Ending::Exited {
                 code: detail.exit_code,
                 oom_killed: detail.oom_killed,
@@ -232,6 +235,9 @@ async fn is_interrupted(context: &Context, job: &Job, detail: &ContainerDetail) 
     let Some(current) = record.current.as_ref().filter(|current| current.stop.is_none() && !record.cancel) else {
         return Ok(false);
     };
+    if detail.interrupted {
+        return Ok(true);
+    }
     if job.outages.is_empty() && !SUSPICIOUS.contains(&detail.exit_code) {
         return Ok(false);
     }

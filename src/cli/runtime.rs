@@ -39,6 +39,7 @@ pub(super) fn choose(
             process.env = ProcessSettings::passed(settings.vars());
             process.hidden = settings.home.as_deref().map(ProcessSettings::private).unwrap_or_default();
             process.allow_unconfined = allow_unconfined;
+            process.avoid = settings.avoid;
             Ok(Chosen { runtime: Arc::new(ProcessRuntime::new(process)?), socket: None })
         }
     }

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 
 use super::app::Outcome;
 use super::args::TableFormat;
-use super::world::{Context, require_tasks};
+use super::world::{Context, block_on, require_tasks};
 use crate::error::{ExitCode, Report};
 use crate::report::table::{self, Detail};
 use crate::report::{TaskView, View};
@@ -91,7 +91,9 @@ enum SortBy {
 impl Status {
     pub(super) fn run(&self, context: &Context) -> Outcome {
         let world = context.world()?;
-        let (_, view) = context.survey(&world)?;
+        let (_, mut view) = context.survey(&world)?;
+        // A probe that fails says why where it is needed: at the first launch.
+        view.confinement = block_on(world.runtime.isolation())?.ok().flatten();
         show(context, &view, &self.select(&view)?, self.output)?;
         Ok(if self.exit_status { exit_code(&view) } else { ExitCode::Done })
     }

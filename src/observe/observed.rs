@@ -56,6 +56,8 @@ pub struct ContainerDetail {
     pub error: String,
     /// The kernel killed one of its processes for memory.
     pub oom_killed: bool,
+    /// The runtime knows that it did not come to its own end: `error` says what ended it.
+    pub interrupted: bool,
     /// When it last started; `None`: never.
     pub started_at: Option<Timestamp>,
     /// When it last ended; `None`: never.

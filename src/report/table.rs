@@ -75,6 +75,9 @@ pub fn footer(view: &View) -> String {
     for sentence in &view.next {
         put(sentence);
     }
+    if let Some(confinement) = &view.confinement {
+        put(&format!("processes of this machine, no containers; what holds them: {confinement}"));
+    }
     if !view.orphans.is_empty() {
         let names: Vec<&str> = view.orphans.iter().map(|orphan| orphan.container.as_str()).collect();
         put(&format!(

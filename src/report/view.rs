@@ -36,6 +36,9 @@ pub struct View {
     /// Why the runtime could not be asked; absent: it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine_unavailable: Option<String>,
+    /// What keeps commands from what is not their own, where that depends on this machine (`runtime: process`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confinement: Option<String>,
     /// Why the newest plan file is not accepted; absent: it is. Nothing new is launched meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_invalid: Option<String>,
@@ -186,6 +189,7 @@ impl View {
             max_concurrent: tasks.max_concurrent.get(),
             suspended: tasks.suspend,
             engine_unavailable: snapshot.observed.unavailable.clone(),
+            confinement: None,
             plan_invalid: snapshot.fault.clone(),
             next: next(snapshot, &summary),
             summary,

@@ -23,6 +23,12 @@ pub trait Runtime: Send + Sync {
     /// Asks the engine who it is.
     async fn probe(&self) -> Result<EngineInfo, RuntimeError>;
 
+    /// What keeps a command from what is not its own, in one line, where that depends on this machine; `None` where it is
+    /// an engine's matter.
+    async fn isolation(&self) -> Result<Option<String>, RuntimeError> {
+        Ok(None)
+    }
+
     /// Every container of this instance, running or not. A partial answer is an error.
     async fn list(&self, instance: &InstanceId) -> Result<Vec<ObservedContainer>, RuntimeError>;
 

@@ -60,6 +60,10 @@ impl Runtime for Metered {
         self.time(Operation::Probe, self.inner.probe()).await
     }
 
+    async fn isolation(&self) -> Result<Option<String>, RuntimeError> {
+        self.inner.isolation().await
+    }
+
     async fn list(&self, instance: &InstanceId) -> Result<Vec<ObservedContainer>, RuntimeError> {
         self.time(Operation::List, self.inner.list(instance)).await
     }

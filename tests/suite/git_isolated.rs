@@ -154,7 +154,8 @@ impl Attempt {
     }
 }
 
-const OPERATIONS: [(&str, &str); 24] = [
+/// What an agent does with git, each after those before it, in a repository as a [`Fixture`] makes one.
+pub(crate) const OPERATIONS: [(&str, &str); 24] = [
     ("status", "test -z \"$(git status --porcelain)\""),
     ("add", "echo x > one && git add one"),
     ("diff", "git diff --cached --stat | grep -q one"),

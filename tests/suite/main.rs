@@ -31,6 +31,8 @@ mod process_adopt;
 mod process_confinement;
 mod process_life;
 mod process_load;
+mod process_main_job;
+mod process_storm;
 mod process_support;
 mod prometheus;
 mod record_files;

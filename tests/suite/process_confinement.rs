@@ -158,6 +158,33 @@ async fn landlock_alone_leaves_gaps_that_are_known() {
 }
 
 #[tokio::test]
+async fn landlock_alone_leaves_what_may_be_read() {
+    let world = World::avoiding(LANDLOCK_ALONE);
+    let private = world.path().join(".ssh");
+    std::fs::create_dir(&private).expect("created");
+    std::fs::write(private.join("id"), "secret").expect("written");
+    // Stands for the engine's socket and for another attempt's supervisor's: a path that a program connects to.
+    let socket = world.path().join("sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("bound");
+    let other = world.create("other", "true").await;
+    let control = world.folder(&other).join("ctl");
+    let program = "use Socket; socket(S, PF_UNIX, SOCK_STREAM, 0); connect(S, sockaddr_un($ARGV[0])) or exit 1;";
+    std::fs::write(world.tree().join("connect.pl"), program).expect("written");
+    let landlock = world.runtime.confinement().await.expect("probed").landlock.expect("this is what is tried");
+    // Later versions can refuse sockets by their path.
+    let gap = if landlock <= 8 { "+" } else { "" };
+    let script = format!(
+        "+grep -q secret {}/id
+         {gap}perl connect.pl {}
+         {gap}perl connect.pl {}",
+        private.display(),
+        socket.display(),
+        control.display()
+    );
+    tried(&world, world.request("a", ""), &script).await;
+}
+
+#[tokio::test]
 async fn nothing_is_gained_and_nothing_is_inherited() {
     for avoid in [FULL, LANDLOCK_ALONE, NAMESPACES_ALONE] {
         let world = World::avoiding(avoid);

@@ -146,15 +146,25 @@ impl World {
 }
 
 impl Drop for World {
-    /// Ends what a test has left: each supervisor by itself.
     fn drop(&mut self) {
-        for entry in std::fs::read_dir(self.root()).into_iter().flatten().flatten() {
-            let free = std::fs::File::open(entry.path().join("lock")).is_ok_and(|lock| lock.try_lock_shared().is_ok());
-            if let Some(pid) = holder(&entry.path()).filter(|_| !free) {
-                rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
-            }
-        }
+        end_supervisors(&self.root());
     }
+}
+
+/// Ends what a test has left: each supervisor by itself.
+pub(crate) fn end_supervisors(root: &Path) {
+    for (_, pid) in supervisors(root) {
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
+    }
+}
+
+/// The living supervisors under a root, each with its attempt's folder.
+pub(crate) fn supervisors(root: &Path) -> Vec<(PathBuf, rustix::process::Pid)> {
+    let lives = |folder: PathBuf| {
+        let free = std::fs::File::open(folder.join("lock")).is_ok_and(|lock| lock.try_lock_shared().is_ok());
+        holder(&folder).filter(|_| !free).map(|pid| (folder, pid))
+    };
+    std::fs::read_dir(root).into_iter().flatten().flatten().filter_map(|entry| lives(entry.path())).collect()
 }
 
 fn holder(folder: &Path) -> Option<rustix::process::Pid> {

@@ -880,6 +880,7 @@ impl Runtime for FakeRuntime {
                     exit_code: c.exit_code,
                     error: c.error.clone(),
                     oom_killed: c.oom_killed,
+                    interrupted: false,
                     started_at: c.started_at,
                     finished_at: c.finished_at,
                 })

@@ -74,6 +74,8 @@ pub(super) fn inspected(instance: &InstanceId, answer: &ContainerInspectResponse
         exit_code: state.exit_code.ok_or(Incomplete("an exit code"))?,
         error: state.error.clone().unwrap_or_default(),
         oom_killed: state.oom_killed.unwrap_or(false),
+        // An engine does not say so; see `plan::interruption`.
+        interrupted: false,
         started_at: state.started_at.as_deref().and_then(moment),
         finished_at: state.finished_at.as_deref().and_then(moment),
     }))

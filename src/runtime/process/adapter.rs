@@ -106,6 +106,7 @@ fn detail(container: ObservedContainer, phase: Phase) -> ContainerDetail {
         exit_code: 0,
         error: String::new(),
         oom_killed: false,
+        interrupted: false,
         started_at: None,
         finished_at: None,
     };
@@ -118,6 +119,7 @@ fn detail(container: ObservedContainer, phase: Phase) -> ContainerDetail {
             detail.finished_at = ended.finished_at;
             detail.exit_code = ended.code;
             detail.oom_killed = ended.oom_killed;
+            detail.interrupted = ended.lost.is_some();
             detail.error = ended.lost.map(|lost| lost.as_str().to_owned()).unwrap_or_default();
         }
     }
@@ -243,6 +245,10 @@ impl Runtime for ProcessRuntime {
             started_at: None,
             live_restore: Some(true),
         })
+    }
+
+    async fn isolation(&self) -> Result<Option<String>, RuntimeError> {
+        Ok(Some(self.confinement().await?.to_string()))
     }
 
     async fn list(&self, instance: &InstanceId) -> Result<Vec<ObservedContainer>, RuntimeError> {

@@ -81,6 +81,14 @@ pub struct Avoid {
     pub cgroups: bool,
 }
 
+impl Avoid {
+    /// From words with commas between: `namespaces`, `landlock`, `cgroups`. Others are passed over.
+    pub fn of(words: &str) -> Self {
+        let has = |word: &str| words.split(',').any(|other| other.trim() == word);
+        Self { namespaces: has("namespaces"), landlock: has("landlock"), cgroups: has("cgroups") }
+    }
+}
+
 impl ProcessSettings {
     /// With everything that is there, nothing passed and nothing hidden.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
