@@ -12,6 +12,7 @@ mod deploy;
 mod diagnostics;
 mod docker_agents;
 mod docker_container;
+mod docker_disk;
 mod docker_faults;
 mod docker_main_job;
 mod docker_outage;

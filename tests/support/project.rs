@@ -16,6 +16,7 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_orchestrate");
 pub struct Project {
     dir: TempDir,
     host: String,
+    is_mounted: bool,
 }
 
 /// What a run of a program gave.
@@ -58,10 +59,30 @@ impl Project {
 
     /// With an engine at an address, which may be nobody's.
     pub fn at(host: String) -> Self {
+        Self::made(host, |_| ())
+    }
+
+    /// On the tests' engine, the repository on a file system of its own of so many MiB; `None` after the reason for
+    /// skipping was told.
+    pub fn on_small_disk(mebibytes: u32) -> Option<Self> {
+        let (_, host) = engine::engine()?;
+        let mount = |repo: &Path| {
+            let options = format!("size={mebibytes}m,mode=755");
+            let mut command = Command::new("mount");
+            command.args(["-t", "tmpfs", "-o", &options, "orchestrate-test"]).arg(repo);
+            assert!(command.status().expect("mount runs").success(), "only root can make a small disk");
+        };
+        let mut project = Self::made(host, mount);
+        project.is_mounted = true;
+        Some(project)
+    }
+
+    fn made(host: String, prepare: impl Fn(&Path)) -> Self {
         let dir = tempfile::tempdir().expect("temp dir");
-        let project = Self { dir, host };
+        let project = Self { dir, host, is_mounted: false };
         fs::create_dir_all(project.ran()).expect("makes");
         fs::create_dir_all(project.repo()).expect("makes");
+        prepare(&project.repo());
         project.git(&["init", "-q", "-b", "main"]);
         project.commit_file("README.md", "A project.\n");
         project
@@ -242,6 +263,9 @@ impl Drop for Project {
         arguments.extend(listed.stdout.split_whitespace());
         if arguments.len() > 2 {
             drop(engine::docker(&self.host, &arguments));
+        }
+        if self.is_mounted {
+            drop(Command::new("umount").arg("-l").arg(self.repo()).status());
         }
     }
 }
