@@ -26,6 +26,7 @@ mod git_worktree;
 mod http;
 mod metrics;
 mod page;
+mod plan_hammer;
 mod plan_properties;
 mod plan_sources;
 mod process_adopt;
