@@ -27,6 +27,7 @@ mod http;
 mod metrics;
 mod page;
 mod plan_hammer;
+mod plan_hands;
 mod plan_properties;
 mod plan_sources;
 mod process_adopt;

@@ -1,6 +1,7 @@
 //! Two foreign writers hammer the plan file while a plan runs: one that keeps to the documented lock, and one that does not.
 //!
-//! `ORCHESTRATE_HAMMER_EDITS` sets how many edits each makes (10,000 for the figures in `specs/plan-file.md`).
+//! `ORCHESTRATE_HAMMER_EDITS` sets how many edits each makes (10,000 for the figures in
+//! `specs/plan-file-writing.md`).
 
 use std::fs;
 use std::io::Write as _;
