@@ -178,8 +178,9 @@ fn an_older_copy_and_deleted_status_are_repaired() {
     ask(&project, "a", "pending");
     project.wait_until("a ran again", |project| project.task("a")["attempt"] == 2 && is(project, "a", DONE));
     ask(&project, "b", "pending");
-    project
-        .wait_until("b ran again", |project| project.task("b")["attempt"] == 2 && is(project, "b", "failed/NonZeroExit"));
+    project.wait_until("b ran again", |project| {
+        project.task("b")["attempt"] == 2 && is(project, "b", "failed/NonZeroExit")
+    });
     // In the copy `b` failed as attempt 1, and in one that was edited it is `pending` as attempt 1: no request.
     for copy in
         [older.clone(), older.replace("\"failed\"", "\"pending\""), older.replace("\"completed\"", "\"cancelled\"")]
