@@ -29,14 +29,14 @@ struct Turn {
 
 impl Turn {
     /// One edit, as `sed` would make it: a number is put into a list. It is renamed over the file, or written in place.
-    fn edit(&self, list: &str, number: u32, with_lock: bool, in_place: bool) {
+    fn edit(&self, into: &str, number: u32, with_lock: bool, in_place: bool) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let lock = with_lock.then(|| lock(&self.path.with_extension("json.lock")));
         let found = fs::read_to_string(&self.path).expect("there, and text");
         if !last.is_empty() && found != *last {
             self.ours.fetch_add(1, Ordering::Relaxed);
         }
-        let marker = format!("\"{list}\": [0");
+        let marker = format!("\"{into}\": [0");
         assert!(found.contains(&marker), "the list is there: {found}");
         let text = found.replacen(&marker, &format!("{marker}, {number}"), 1);
         if in_place {
