@@ -815,7 +815,13 @@ mod tests {
                 }
             }
             let has_line_ends = |text: &str| text.contains('\n');
-            prop_assert_eq!(has_line_ends(text.trim_end()) , has_line_ends(new.trim_end()));
+            // What stands between the brackets of an empty list gives way to what is put there.
+            let list = before.root().get(TASKS).expect("there").span().range();
+            let mut laid_out = text.clone();
+            if expected.iter().all(|(_, raw, _)| raw.is_empty()) && tasks(&before).is_empty() {
+                laid_out.replace_range(list.start + 1..list.end - 1, "");
+            }
+            prop_assert!(has_line_ends(laid_out.trim_end()) == has_line_ends(new.trim_end()) || new == text, "{}", new);
             prop_assert_eq!(spliced(&new), Ok(Spliced { text: None, unseen: false }), "{}", new);
         }
 

@@ -30,6 +30,7 @@ mod plan_hammer;
 mod plan_hands;
 mod plan_properties;
 mod plan_sources;
+mod plan_syscalls;
 mod process_adopt;
 mod process_confinement;
 mod process_life;
