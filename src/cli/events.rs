@@ -7,7 +7,7 @@ use super::args::TextFormat;
 use super::world::Context;
 use crate::error::ExitCode;
 use crate::record::Journal;
-use crate::report::EventView;
+use crate::report::{EventView, escape};
 
 /// Show what happened, from the journal
 ///
@@ -50,7 +50,7 @@ impl Events {
         let skip = self.tail.map_or(0, |tail| events.len().saturating_sub(tail));
         let line = |event: &&EventView| match self.output {
             TextFormat::Text => Ok(event.line()),
-            TextFormat::Json => serde_json::to_string(event),
+            TextFormat::Json => serde_json::to_string(event).map(|json| escape::json(&json).into_owned()),
         };
         let lines: Vec<String> =
             events[skip..].iter().map(line).collect::<Result<_, _>>().map_err(std::io::Error::from)?;

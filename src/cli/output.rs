@@ -91,7 +91,7 @@ impl Output {
     pub(super) fn json<T: Serialize>(&self, value: &T) -> io::Result<()> {
         let mut text = serde_json::to_string_pretty(value)?;
         text.push('\n');
-        self.data(&text)
+        self.data(&escape::json(&text))
     }
 
     /// A word beside the data. Where it cannot be written nothing is lost.

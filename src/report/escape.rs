@@ -14,6 +14,24 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     escape(text, |c| is_unsafe(c) && !matches!(c, '\n' | '\t'))
 }
 
+/// Makes JSON safe to show without changing what it says: what [`line()`] escapes and JSON lets stand in texts is written
+/// as JSON's own escape. JSON's line ends and blanks between values stay.
+pub fn json(json: &str) -> Cow<'_, str> {
+    let is_raw = |c: char| is_unsafe(c) && !matches!(c, '\n' | '\t' | '\r');
+    let Some(first) = json.find(is_raw) else { return Cow::Borrowed(json) };
+    let mut out = String::with_capacity(json.len() + 8);
+    out.push_str(&json[..first]);
+    for c in json[first..].chars() {
+        if is_raw(c) {
+            // All of them are in the first plane, so that one escape is enough.
+            write!(out, "\\u{:04x}", u32::from(c)).expect("BUG: writing to a string cannot fail");
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
 fn escape(text: &str, is_unsafe: impl Fn(char) -> bool) -> Cow<'_, str> {
     let Some(first) = text.find(&is_unsafe) else { return Cow::Borrowed(text) };
     let mut out = String::with_capacity(text.len() + 8);
@@ -83,6 +101,16 @@ fn unfinished(bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_says_the_same_and_drives_no_terminal() {
+        let value = serde_json::json!({ "a\u{9b}": ["\u{1b}[2J\u{202e}\u{2028}\u{7f}\u{85}ä\u{1f600}\n"] });
+        let text = serde_json::to_string_pretty(&value).expect("plain data");
+        let shown = json(&text);
+        assert!(!shown.chars().any(|c| is_unsafe(c) && c != '\n'), "{shown:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).expect("JSON"), value);
+        assert!(shown.contains('ä') && matches!(json("{\n}"), Cow::Borrowed(_)));
+    }
 
     #[test]
     fn nothing_that_drives_a_terminal_or_breaks_a_line_is_left() {

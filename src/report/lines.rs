@@ -180,7 +180,7 @@ fn word(level: Level) -> &'static str {
 }
 
 fn json<T: Serialize>(value: &T) -> String {
-    serde_json::to_string(value).expect("BUG: a progress line is plain data")
+    escape::json(&serde_json::to_string(value).expect("BUG: a progress line is plain data")).into_owned()
 }
 
 #[cfg(test)]

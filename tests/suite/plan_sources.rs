@@ -1,5 +1,10 @@
 //! The plan file and the YAML spec over it, followed by the program itself on the process runtime.
 
+mod hammer;
+mod hands;
+mod hostile;
+mod syscalls;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
