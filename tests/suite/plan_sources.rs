@@ -179,6 +179,12 @@ fn a_fault_in_the_spec_lets_running_tasks_go_on_and_starts_nothing() {
 
 #[test]
 fn half_of_a_spec_is_not_believed() {
+    // A busy machine may hold the writer up for so long that half of the spec stands: that shows nothing.
+    assert!((0..10).any(|_| half_of_a_spec_is_passed_over()), "never written in time");
+}
+
+/// Whether the writer was quick enough for it to count.
+fn half_of_a_spec_is_passed_over() -> bool {
     let repo = Repo::new();
     let whole = slow("a", "") + &quick("b", "  dependencies: [a]\n");
     repo.spec(&whole);
@@ -188,11 +194,16 @@ fn half_of_a_spec_is_not_believed() {
     let text = fs::read_to_string(repo.spec_path()).expect("there");
     let cut = text.find("  dependencies").expect("there");
     for _ in 0..8 {
+        #[expect(clippy::disallowed_methods, reason = "the program's patience is one in real time")]
+        let began = std::time::Instant::now();
         fs::write(repo.spec_path(), &text[..cut]).expect("written");
         std::thread::park_timeout(std::time::Duration::from_millis(60));
         fs::write(repo.spec_path(), "").expect("written");
         std::thread::park_timeout(std::time::Duration::from_millis(60));
         fs::write(repo.spec_path(), &text).expect("written");
+        if began.elapsed().as_millis() > 180 {
+            return false;
+        }
         std::thread::park_timeout(std::time::Duration::from_millis(300));
     }
     assert_eq!(repo.ran_log(), ["a 1"], "b waits for a");
@@ -200,6 +211,7 @@ fn half_of_a_spec_is_not_believed() {
     repo.go("a");
     repo.wait_until("b is done", |repo| repo.stands("b") == "completed/Succeeded");
     drop(daemon);
+    true
 }
 
 #[test]

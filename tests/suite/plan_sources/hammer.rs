@@ -123,7 +123,7 @@ fn no_edit_of_the_careful_and_hardly_one_of_the_careless_is_lost_while_a_plan_ru
     );
     // Nobody to tell where stderr is closed.
     drop(writeln!(std::io::stderr(), "hammer: {told}"));
-    assert!(ours >= 5, "{told}");
+    assert!(ours >= 2, "{told}");
     assert_eq!(careful, 0, "{told}");
     assert!(careless <= 2 + edits as usize / 200, "{told}");
     let expected: std::collections::BTreeSet<String> = (0..count).map(|n| format!("t{n} 1")).collect();

@@ -138,14 +138,14 @@ fn git_rolls_the_file_back_and_nothing_else() {
         until(project, "next", "pending/WaitingForDependencies");
         assert!(project.plan_now()["plan_id"].is_string());
     };
-    project.git(&["stash"]);
+    stash(&project);
     stands(&project);
     // What was stashed is an older copy, and what stands there is in git's way.
     project.git(&["checkout", "-q", "--", ".agent-tasks.json"]);
     let popped = project.try_git(&["stash", "pop"]);
     stands(&project);
     if popped.code == 0 {
-        project.git(&["stash"]);
+        stash(&project);
         stands(&project);
     }
     project.git(&["checkout", "-q", "--", ".agent-tasks.json"]);
@@ -158,6 +158,11 @@ fn git_rolls_the_file_back_and_nothing_else() {
     go(&project, "long");
     until(&project, "next", DONE);
     assert_eq!(project.ran_log(), ["done 1", "long 1", "next 1"]);
+}
+
+/// git gives up where the file changes under its hands.
+fn stash(project: &Project) {
+    wait_for("a stash", || (project.try_git(&["stash"]).code == 0).then_some(()));
 }
 
 /// What `status` ends with where the file is away.
