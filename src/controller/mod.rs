@@ -14,6 +14,7 @@ mod run;
 mod snapshot;
 mod sources;
 mod survey;
+mod timers;
 
 pub use error::{JudgedFile, RunError, Trouble};
 pub use once::once;

@@ -19,6 +19,7 @@ use super::publishing::{PublishResult, Publishing};
 use super::reconciler::Reconciler;
 use super::refresh::Refreshed;
 use super::snapshot::{Beat, Level, Reporter, Snapshot};
+use super::timers::Timers;
 use crate::act::{Outcome, has_written, one_line};
 use crate::observe::{AttemptKey, ObservedContainer};
 use crate::plan::Plan;
@@ -34,6 +35,10 @@ const LIST_AGAIN: Duration = Duration::from_millis(500);
 const LOOK_AT_HOLDS: Duration = Duration::from_secs(15);
 /// Before something that failed for want of disk or of a lock is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
+/// How long it is between two tellings, for each task; under [`TELL_AT_ONCE`] not worth waiting for.
+const TELL_A_TASK: Duration = Duration::from_micros(50);
+const TELL_AT_ONCE: Duration = Duration::from_millis(6);
+const TELL_AT_LEAST: Duration = Duration::from_secs(1);
 /// How long jobs may take to end after a signal; what is left is adopted by the next start.
 const STOP_PATIENCE: Duration = Duration::from_millis(2_500);
 
@@ -64,28 +69,13 @@ struct Loop<'a> {
     jobs: usize,
     statuses: Vec<TaskStatus>,
     told: Option<Told>,
+    /// Something changed since, and was not told yet.
+    untold: bool,
+    told_at: Instant,
     unpublished: bool,
     reconnects: u32,
     /// The runtime was looked at, or was found away: before that there is nothing to tell.
     looked: bool,
-}
-
-/// When something is due; `None`: not.
-#[derive(Debug)]
-struct Timers {
-    started: Instant,
-    list: Option<Instant>,
-    resync: Instant,
-    holds: Instant,
-    connect: Option<Instant>,
-    publish: Option<Instant>,
-    retry: Option<Instant>,
-    /// When a YAML spec that is being written is looked at again.
-    look: Option<Instant>,
-    /// Since when the runtime is away.
-    away: Option<Instant>,
-    /// When jobs are given up after a signal.
-    stop: Option<Instant>,
 }
 
 /// Reconciles until told to stop, or until done.
@@ -95,19 +85,8 @@ pub async fn run(
     wakeups: Wakeups,
     reporter: &mut dyn Reporter,
 ) -> Result<(RunEnd, Snapshot), RunError> {
-    let now = Instant::now();
-    let timers = Timers {
-        started: now,
-        list: None,
-        resync: now + options.resync,
-        holds: now,
-        connect: Some(now),
-        publish: None,
-        retry: None,
-        look: None,
-        away: None,
-        stop: None,
-    };
+    let timers = Timers::new(Instant::now(), options.resync);
+    let told_at = timers.started;
     let controller = Loop {
         reconciler,
         options,
@@ -123,6 +102,8 @@ pub async fn run(
         jobs: 0,
         statuses: Vec::new(),
         told: None,
+        untold: false,
+        told_at,
         unpublished: true,
         reconnects: 0,
         looked: false,
@@ -176,16 +157,23 @@ impl Loop<'_> {
         self.fire_timers();
         let now = self.reconciler.now();
         let Some((tasks, plan)) = self.reconciler.decide(&now) else { return Ok(Pass::Wait(None)) };
-        self.begin(&plan, &tasks);
         // With jobs begun, slots and statuses are others.
-        let Some((tasks, plan)) = self.reconciler.decide(&now) else { return Ok(Pass::Wait(None)) };
+        let (tasks, plan) = if self.begin(&plan, &tasks) {
+            let Some(anew) = self.reconciler.decide(&now) else { return Ok(Pass::Wait(None)) };
+            anew
+        } else {
+            (tasks, plan)
+        };
         let moved = self.statuses != plan.tasks;
         if self.looked && moved {
             self.statuses.clone_from(&plan.tasks);
             self.unpublished = true;
             self.checked = false;
         }
-        if self.looked && (self.is_news(&tasks, &plan) || moved) {
+        self.untold |= self.looked && (self.is_news(&tasks, &plan) || moved);
+        let end = self.ended(&tasks, &plan);
+        if self.untold && (end.is_some() || self.may_tell(tasks.tasks.len())) {
+            (self.untold, self.told_at) = (false, Instant::now());
             let snapshot = self.reconciler.snapshot(Arc::clone(&tasks), plan.clone(), now);
             self.reporter.pass(&snapshot);
         }
@@ -195,10 +183,22 @@ impl Loop<'_> {
         if self.looked && self.unpublished && self.timers.publish.is_none() && !self.publishing {
             self.timers.publish = Some(Instant::now() + GATHER);
         }
-        Ok(match self.ended(&tasks, &plan) {
+        Ok(match end {
             Some(end) => Pass::End(end),
             None => Pass::Wait(plan.wake),
         })
+    }
+
+    /// Whether those who only read may be told now; where not, when. What they are told costs some microseconds a task,
+    /// so of a large plan they are told less often.
+    fn may_tell(&mut self, tasks: usize) -> bool {
+        let pause = TELL_A_TASK.saturating_mul(u32::try_from(tasks).unwrap_or(u32::MAX)).min(TELL_AT_LEAST);
+        let due = self.told_at + pause;
+        let may = pause < TELL_AT_ONCE || due <= Instant::now();
+        if !may {
+            self.timers.tell = Some(due);
+        }
+        may
     }
 
     /// Whether something that is shown beside the statuses is another than was told last.
@@ -217,9 +217,10 @@ impl Loop<'_> {
         is_news
     }
 
-    fn begin(&mut self, plan: &Plan, tasks: &Arc<TaskSet>) {
+    /// Whether anything was begun.
+    fn begin(&mut self, plan: &Plan, tasks: &Arc<TaskSet>) -> bool {
         if self.timers.stop.is_some() || self.reconciler.unavailable().is_some() {
-            return;
+            return false;
         }
         for action in &plan.actions {
             let job = self.reconciler.begin(action.clone(), tasks);
@@ -236,6 +237,7 @@ impl Loop<'_> {
                 Work::Heard(listen.key, written)
             });
         }
+        !plan.actions.is_empty() || !plan.listen.is_empty()
     }
 
     fn fire_timers(&mut self) {
@@ -243,6 +245,7 @@ impl Loop<'_> {
         let due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
         due(&mut self.timers.retry);
         due(&mut self.timers.look);
+        due(&mut self.timers.tell);
         if due(&mut self.timers.connect) {
             let instance = self.reconciler.context().instance();
             self.events = Some(self.reconciler.context().runtime.events(&instance));
@@ -324,10 +327,7 @@ impl Loop<'_> {
         let stall = timers.away.filter(|_| stalls).map(|since| since + self.options.stall_timeout);
         let timeout = self.options.timeout.map(|timeout| timers.started + timeout);
         let wake = wake.map(|wake| Instant::now() + wake);
-        let listed = Some(timers.resync);
-        let holds = Some(timers.holds);
-        let own = [timers.list, timers.connect, timers.publish, timers.retry, timers.look, timers.stop];
-        own.into_iter().chain([wake, stall, timeout, listed, holds]).flatten().min()
+        [wake, stall, timeout].into_iter().flatten().chain([timers.next()]).min()
     }
 
     fn take(&mut self, work: Result<Work, tokio::task::JoinError>) -> Result<(), RunError> {

@@ -15,6 +15,15 @@ use crate::status::{Reason, Request, ResultKind};
 /// The newest journal format that this program reads and the one that it writes.
 pub const FORMAT: u32 = 1;
 
+impl Entry {
+    /// Whether it may become durable with the next record only. It tells of an effect that was made under a durable
+    /// intent, and that the runtime is asked about again where the record is missing after a loss of power: a container
+    /// that was made is found by its name, one that was started by its state.
+    pub(super) fn may_lag(&self) -> bool {
+        matches!(self, Self::Created { .. } | Self::Started { .. })
+    }
+}
+
 /// One durable fact. Records are applied in order; see [`super::Ledger::apply`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]

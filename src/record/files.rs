@@ -104,6 +104,9 @@ pub trait Files: Send + Sync {
     /// knows before it appends again.
     fn append(&self, path: &Path, bytes: &[u8]) -> Result<(), FileError>;
 
+    /// The same, durable only with the next [`Files::append`] to that file.
+    fn append_soon(&self, path: &Path, bytes: &[u8]) -> Result<(), FileError>;
+
     /// Cuts the file to `len` bytes, durably.
     fn truncate(&self, path: &Path, len: u64) -> Result<(), FileError>;
 
@@ -201,6 +204,18 @@ fn liken(file: &File, like: &Stamp) -> io::Result<()> {
     file.set_permissions(fs::Permissions::from_mode(mode))
 }
 
+/// Adds bytes at the end; the file, and whether it was made for it.
+fn add(path: &Path, bytes: &[u8]) -> Result<(File, bool), FileError> {
+    let existing = found(OpenOptions::new().append(true).open(path)).at("open", path)?;
+    let is_new = existing.is_none();
+    let mut file = match existing {
+        Some(file) => file,
+        None => OpenOptions::new().append(true).create(true).mode(0o600).open(path).at("create", path)?,
+    };
+    file.write_all(bytes).at("append to", path)?;
+    Ok((file, is_new))
+}
+
 impl Files for OsFiles {
     fn read(&self, path: &Path) -> Result<Vec<u8>, FileError> {
         fs::read(path).at("read", path)
@@ -224,14 +239,13 @@ impl Files for OsFiles {
     }
 
     fn append(&self, path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-        let existing = found(OpenOptions::new().append(true).open(path)).at("open", path)?;
-        let is_new = existing.is_none();
-        let mut file = match existing {
-            Some(file) => file,
-            None => OpenOptions::new().append(true).create(true).mode(0o600).open(path).at("create", path)?,
-        };
-        file.write_all(bytes).at("append to", path)?;
+        let (file, is_new) = add(path, bytes)?;
         file.sync_data().at("sync", path)?;
+        if is_new { self.sync_dir(parent(path)) } else { Ok(()) }
+    }
+
+    fn append_soon(&self, path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+        let (_, is_new) = add(path, bytes)?;
         if is_new { self.sync_dir(parent(path)) } else { Ok(()) }
     }
 

@@ -147,7 +147,7 @@ impl Journal {
         self.ledger.instance().expect("BUG: an open journal begins with its instance")
     }
 
-    /// Makes a fact durable, then takes it in. After an error it is not taken in, and the next call first cuts off what
+    /// Makes a fact durable, then takes it in; one that [may lag](Entry::may_lag) is durable with the next that may not. After an error it is not taken in, and the next call first cuts off what
     /// may have been left of it.
     ///
     /// Nobody else may write meanwhile. Where the lock failed to see to that (deleted, or a file system that lies), of two
@@ -156,7 +156,12 @@ impl Journal {
         let line = encode(entry).into_bytes();
         self.cut_off_torn()?;
         self.expect_len(self.len)?;
-        if let Err(error) = self.files.append(&self.path, &line) {
+        let appended = if entry.may_lag() {
+            self.files.append_soon(&self.path, &line)
+        } else {
+            self.files.append(&self.path, &line)
+        };
+        if let Err(error) = appended {
             self.torn = Some(line);
             return Err(error.into());
         }

@@ -7,6 +7,7 @@ mod support;
 mod architecture;
 mod cli;
 mod conformance;
+mod costs;
 mod decision_table;
 mod deploy;
 mod diagnostics;

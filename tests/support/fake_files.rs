@@ -406,6 +406,31 @@ impl World {
     }
 }
 
+impl FakeFiles {
+    fn add(&self, path: &Path, bytes: &[u8], durably: bool) -> Result<(), FileError> {
+        self.call(Op::Append, "append to", path, |world, limit| {
+            let parent = path.parent().unwrap_or(Path::new("/"));
+            let inode = match world.file(path) {
+                Err(e) if e.kind() == ErrorKind::NotFound => {
+                    world.has_folder(parent)?;
+                    let inode = world.create(b"", 0o600);
+                    world.names.insert(path.to_owned(), Entry::File(inode));
+                    inode
+                }
+                found => found?,
+            };
+            world.write(inode, |data| data.extend_from_slice(&bytes[..limit.unwrap_or(bytes.len()).min(bytes.len())]));
+            if limit.is_none() {
+                if durably {
+                    world.sync(inode);
+                }
+                world.sync_dir(parent)?;
+            }
+            Ok(())
+        })
+    }
+}
+
 impl Files for FakeFiles {
     fn read(&self, path: &Path) -> Result<Vec<u8>, FileError> {
         self.call(Op::Read, "read", path, |world, _| Ok(world.inodes[&world.file(path)?].data.clone()))
@@ -454,24 +479,11 @@ impl Files for FakeFiles {
     }
 
     fn append(&self, path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-        self.call(Op::Append, "append to", path, |world, limit| {
-            let parent = path.parent().unwrap_or(Path::new("/"));
-            let inode = match world.file(path) {
-                Err(e) if e.kind() == ErrorKind::NotFound => {
-                    world.has_folder(parent)?;
-                    let inode = world.create(b"", 0o600);
-                    world.names.insert(path.to_owned(), Entry::File(inode));
-                    inode
-                }
-                found => found?,
-            };
-            world.write(inode, |data| data.extend_from_slice(&bytes[..limit.unwrap_or(bytes.len()).min(bytes.len())]));
-            if limit.is_none() {
-                world.sync(inode);
-                world.sync_dir(parent)?;
-            }
-            Ok(())
-        })
+        self.add(path, bytes, true)
+    }
+
+    fn append_soon(&self, path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+        self.add(path, bytes, false)
     }
 
     fn truncate(&self, path: &Path, len: u64) -> Result<(), FileError> {

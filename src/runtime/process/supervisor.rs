@@ -435,12 +435,19 @@ fn wait_for(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Vec
 /// Ends all that is left, when the cell has ended: without a pid namespace its orphans have come to us.
 fn end_all(groups: &[PathBuf]) {
     loop {
-        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
-        let left = kin::descendants(getpid().as_raw_pid());
-        if left.is_empty() && !cgroup::kill(groups) {
+        // Whoever is left descends from a child of ours, since all orphans come to us: without one there is nobody, and
+        // nobody has to be looked for among all processes of the machine. A pid namespace ends as a whole with its first.
+        let childless = loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some(_)) => {}
+                Ok(None) => break false,
+                Err(error) => break error == rustix::io::Errno::CHILD,
+            }
+        };
+        if childless && !cgroup::kill(groups) {
             return;
         }
-        for process in left {
+        for process in kin::descendants(getpid().as_raw_pid()) {
             kin::signal(process, Signal::KILL).ok();
         }
         wait_for(&[], Some(Duration::from_millis(1))).ok();

@@ -371,6 +371,14 @@ struct SimFiles {
 }
 
 impl SimFiles {
+    fn noted(&self, bytes: &[u8], result: Result<(), FileError>) -> Result<(), FileError> {
+        self.process.sim.note(&String::from_utf8_lossy(&bytes[..bytes.len().min(160)]));
+        if result.is_ok() {
+            self.process.sim.check();
+        }
+        result
+    }
+
     fn call<T>(&self, op: Op, call: impl FnOnce() -> T) -> T {
         let process = &self.process;
         let writes = !matches!(op, Op::Read | Op::Stamp | Op::RealPath | Op::List);
@@ -420,12 +428,11 @@ impl Files for SimFiles {
     }
 
     fn append(&self, path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-        let result = self.call(Op::Append, || self.inner.append(path, bytes));
-        self.process.sim.note(&String::from_utf8_lossy(&bytes[..bytes.len().min(160)]));
-        if result.is_ok() {
-            self.process.sim.check();
-        }
-        result
+        self.noted(bytes, self.call(Op::Append, || self.inner.append(path, bytes)))
+    }
+
+    fn append_soon(&self, path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+        self.noted(bytes, self.call(Op::Append, || self.inner.append_soon(path, bytes)))
     }
 
     fn truncate(&self, path: &Path, len: u64) -> Result<(), FileError> {
