@@ -68,6 +68,31 @@ fn the_reference_names_every_field() {
     }
 }
 
+/// Every test that a table of cases names in code after its last bar.
+#[test]
+fn the_tests_that_the_cases_name_exist() {
+    let mut code = String::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = vec![root.join("src"), root.join("tests")];
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).expect("readable").map(|entry| entry.expect("readable").path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                code.push_str(&fs::read_to_string(path).expect("UTF-8"));
+            }
+        }
+    }
+    let text = read("plan-file.md");
+    let (_, cases) = text.split_once("## Cases, and the tests that hold them").expect("the table");
+    let rows = cases.lines().filter(|line| line.starts_with("| ")).filter_map(|row| row.rsplit('|').nth(1));
+    let names: Vec<&str> = rows.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    assert!(names.len() > 50, "{names:?}");
+    for name in names {
+        assert!(code.contains(&format!("fn {name}(")), "no test is called {name}");
+    }
+}
+
 #[test]
 fn every_example_is_accepted_without_a_word() {
     let mut count = 0;
