@@ -62,6 +62,16 @@ $(TOOLS)/bin/cargo-deny:
 sim: ## simulate SEEDS runs with faults at every boundary
 	ORCHESTRATE_SIM_SEEDS=$(or $(SEEDS),10000) cargo test --release --locked --test suite sim -- --nocapture
 
+.PHONY: bench
+bench: ## measure against peers and the engine's floor (hours); the report is target/bench/report.md
+	cargo bench --locked --bench peers
+	cargo bench --locked --bench decision
+
+.PHONY: bench-quick
+bench-quick: ## the same with fewer runs of smaller plans (minutes)
+	cargo bench --locked --bench peers -- --quick
+	cargo bench --locked --bench decision
+
 .PHONY: clean-test
 clean-test: ## remove what tests left: the private engine, its data and its network namespace
 	@tests/engine/engine stop $(ENGINE_DIR) || true
