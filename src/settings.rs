@@ -21,6 +21,8 @@ pub struct Settings {
     pub output: OutputSettings,
     /// `ORCHESTRATE_PROCESS_AVOID`: means of confinement that `runtime: process` is not to use, although they are there.
     pub avoid: Avoid,
+    /// Where GitHub's runner takes a job's summary from: `GITHUB_STEP_SUMMARY`.
+    pub step_summary: Option<PathBuf>,
     /// Everything, for secrets; never printed.
     vars: BTreeMap<String, String>,
 }
@@ -69,9 +71,10 @@ impl Settings {
             columns: text("COLUMNS").and_then(|value| value.parse().ok()).filter(|columns| *columns > 0),
         };
         let avoid = text("ORCHESTRATE_PROCESS_AVOID").map_or_else(Avoid::default, |words| Avoid::of(&words));
+        let step_summary = path("GITHUB_STEP_SUMMARY");
         let vars =
             raw.into_iter().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        Self { home, docker, output, avoid, vars: vars.collect() }
+        Self { home, docker, output, avoid, step_summary, vars: vars.collect() }
     }
 
     /// All variables, for what is passed on by name.

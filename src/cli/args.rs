@@ -141,6 +141,8 @@ pub(super) enum TableFormat {
     Json,
     /// Ids only, one a line
     Name,
+    /// The table with annotations for GitHub's runner; `once` and `run` add log tails and the job's summary
+    Github,
 }
 
 /// Forms of a text.

@@ -3,9 +3,12 @@
 
 mod app;
 mod args;
+mod changes;
+mod ci;
 mod describe;
 mod events;
 mod graph;
+mod hooks;
 mod init;
 mod logs;
 mod once;
@@ -16,6 +19,7 @@ mod review;
 mod run;
 mod runtime;
 mod schema;
+mod service;
 mod shell;
 mod signals;
 mod status;

@@ -6,12 +6,13 @@ use clap::Args;
 
 use super::app::Outcome;
 use super::args::TableFormat;
+use super::ci::Ci;
 use super::status;
 use super::watch::MetricsFile;
 use super::world::{Context, block_on};
 use crate::controller;
 use crate::error::ExitCode;
-use crate::report::{Both, View};
+use crate::report::{All, View};
 
 /// Make one pass: take in what ended, launch what is ready, and show the table
 ///
@@ -44,6 +45,9 @@ pub(super) struct Once {
 
     #[command(flatten)]
     metrics: MetricsFile,
+
+    #[command(flatten)]
+    ci: Ci,
 }
 
 impl Once {
@@ -51,10 +55,10 @@ impl Once {
         let mut world = context.world()?;
         let metrics = self.metrics.meter(context, &mut world);
         let mut reconciler = context.open(&world, self.max_concurrent)?;
-        let mut progress = context.output.progress(std::sync::Arc::clone(&world.clock), &world.folder);
+        let mut progress = context.output.progress(std::sync::Arc::clone(&world.clock), &world.folder, None);
         let snapshot = if let Some(mut metrics) = metrics.clone() {
             reconciler.set_witness(std::sync::Arc::clone(&metrics) as _);
-            let mut both = Both(progress.reporter(), &mut metrics);
+            let mut both = All(vec![progress.reporter(), &mut metrics]);
             block_on(controller::once(&mut reconciler, &mut both))?
         } else {
             block_on(controller::once(&mut reconciler, progress.reporter()))?
@@ -65,7 +69,7 @@ impl Once {
         }
         let snapshot = snapshot.map_err(|error| context.fail(&world, error))?;
         let view = View::of(&snapshot, &world.folder);
-        status::show(context, &view, &view.tasks.iter().collect::<Vec<_>>(), self.output)?;
+        self.ci.show(context, &world, &view, self.output)?;
         if view.is_settled() && view.summary.completed > 0 && self.output == TableFormat::Table {
             super::review::show(context, &world, &snapshot, &view)?;
         }

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anstream::AutoStream;
 use serde::Serialize;
@@ -110,7 +111,8 @@ impl Output {
     }
 
     /// What tells of progress on standard error: the table repainted on a terminal, lines elsewhere.
-    pub(super) fn progress(&self, clock: Arc<dyn Clock>, folder: &str) -> Progress {
+    /// `heartbeat`: where lines are written, say how the plan stands when nothing was said for so long.
+    pub(super) fn progress(&self, clock: Arc<dyn Clock>, folder: &str, heartbeat: Option<Duration>) -> Progress {
         let out = Box::new(self.stderr());
         if self.live {
             let ask = || size(io::stderr()).unwrap_or((80, 24));
@@ -120,7 +122,7 @@ impl Output {
             LogFormat::Text => LineFormat::Text,
             LogFormat::Json => LineFormat::Json,
         };
-        Progress::Lines(LineReporter::new(out, format, self.least, clock, folder))
+        Progress::Lines(LineReporter::new(out, format, self.least, clock, folder).with_heartbeat(heartbeat))
     }
 }
 

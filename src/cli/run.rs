@@ -10,21 +10,24 @@ use tokio::task::JoinSet;
 
 use super::app::Outcome;
 use super::args::TableFormat;
+use super::changes::watch_files;
+use super::ci::Ci;
+use super::hooks::Hooks;
 use super::output::Progress;
+use super::service::Service;
 use super::signals::{self, Caught, Signals};
-use super::status;
 use super::watch::{Watch, Watchers};
 use super::world::{Context, World, block_on};
-use crate::controller::{self, Reconciler, RunEnd, RunError, RunOptions, Snapshot, Wakeups};
+use crate::controller::{self, Reconciler, Reporter, RunEnd, RunError, RunOptions, Snapshot, Wakeups};
 use crate::error::{ExitCode, Kind, Report};
-use crate::report::{Both, View};
+use crate::report::{All, View};
 use crate::spec;
 
 /// Keep reconciling until told to stop, or until nothing can move any more
 ///
 /// Woken by the engine's events, by changes of the plan file and by timers. The first SIGINT or SIGTERM stops
 /// launching, records and ends within seconds; a second one ends at once. Containers go on running and are taken up
-/// by the next start. Progress goes to standard error: the table on a terminal, lines elsewhere.
+/// by the next start. SIGHUP, where there is no terminal, has everything looked at anew. Progress goes to standard error: the table on a terminal, lines elsewhere.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
                   orchestrate run --until-done                  work off the plan, then show the review\n  \
@@ -65,12 +68,27 @@ pub(super) struct Run {
     )]
     output: TableFormat,
 
+    /// Say how the plan stands when nothing was said for so long; not on a terminal; 0s: never
+    #[arg(long, value_name = "DURATION", env = "ORCHESTRATE_HEARTBEAT", hide_env_values = true)]
+    #[arg(value_parser = duration_or_zero, default_value = "5m")]
+    heartbeat: Duration,
+
     #[command(flatten)]
     watch: Watch,
+
+    #[command(flatten)]
+    ci: Ci,
+
+    #[command(flatten)]
+    hooks: Hooks,
 }
 
 fn duration(text: &str) -> Result<Duration, &'static str> {
     spec::duration(text)
+}
+
+fn duration_or_zero(text: &str) -> Result<Duration, &'static str> {
+    if matches!(text, "0" | "0s") { Ok(Duration::ZERO) } else { spec::duration(text) }
 }
 
 impl Run {
@@ -78,7 +96,8 @@ impl Run {
         let mut world = context.world()?;
         let watchers = self.watch.watchers(context, &mut world);
         let reconciler = context.open(&world, self.max_concurrent)?;
-        let mut progress = context.output.progress(Arc::clone(&world.clock), &world.folder);
+        let heartbeat = Some(self.heartbeat).filter(|every| !every.is_zero());
+        let mut progress = context.output.progress(Arc::clone(&world.clock), &world.folder, heartbeat);
         let caught = Caught::default();
         let ended = block_on(self.reconcile(context, &world, watchers.as_ref(), reconciler, &mut progress, &caught))?;
         progress.finish();
@@ -87,7 +106,7 @@ impl Run {
         }
         let (end, snapshot) = ended?.map_err(|error| context.fail(&world, error))?;
         let view = View::of(&snapshot, &world.folder);
-        status::show(context, &view, &view.tasks.iter().collect::<Vec<_>>(), self.output)?;
+        self.ci.show(context, &world, &view, self.output)?;
         if self.until_done && view.is_settled() && view.summary.completed > 0 && self.output == TableFormat::Table {
             context.output.data("\n")?;
             super::review::show(context, &world, &snapshot, &view)?;
@@ -108,26 +127,38 @@ impl Run {
         let signals = Signals::install().map_err(|error| Report::of(Kind::Environment, &error))?;
         // Dropped with everything in it when the loop has ended.
         let mut background = JoinSet::new();
-        background.spawn(signals.watch(wakeups.shutdown.clone(), Arc::clone(caught)));
-        let changes = Arc::clone(&wakeups.changes);
-        let watched = std::iter::once(&*world.plan_file).chain(world.spec.path()).map(ToOwned::to_owned).collect();
-        background.spawn(signals::watch_files(Arc::clone(&world.files), watched, changes));
+        let mut service = Service::default();
+        let reload = Arc::clone(&wakeups.reload);
+        background.spawn(signals.watch(wakeups.shutdown.clone(), Arc::clone(caught), reload, service.reloading()));
+        let watched = std::iter::once(&*world.plan_file).chain(world.spec.path()).map(Into::into).collect();
+        background.spawn(watch_files(Arc::clone(&world.files), watched, Arc::clone(&wakeups.changes)));
         let options = RunOptions {
             until_done: self.until_done,
             timeout: self.timeout,
             resync: self.resync,
             stall_timeout: self.stall_timeout,
+            beat_every: Service::beat_every(),
         };
-        let Some(watchers) = watchers else {
-            return Ok(controller::run(reconciler, options, wakeups, progress.reporter()).await);
+        let mut board = watchers.map(|watchers| Arc::clone(&watchers.board));
+        let _server = match watchers {
+            Some(watchers) => self.watch.serve(context, world, watchers, &reconciler)?,
+            None => None,
         };
-        let _server = self.watch.serve(context, world, watchers, &reconciler)?;
-        if let Some((path, metrics)) = watchers.file() {
+        if let Some((path, metrics)) = watchers.and_then(Watchers::file) {
             background.spawn(Watchers::keep_writing(Arc::clone(&world.files), path, metrics));
         }
-        let mut board = Arc::clone(&watchers.board);
-        let mut both = Both(progress.reporter(), &mut board);
-        Ok(controller::run(reconciler, options, wakeups, &mut both).await)
+        let caller = self.hooks.caller(&context.output);
+        let mut hooks = caller.as_ref().map(|caller| caller.reporter(&world.folder));
+        let mut told: Vec<&mut dyn Reporter> = vec![progress.reporter(), &mut service];
+        told.extend(board.as_mut().map(|board| board as &mut dyn Reporter));
+        told.extend(hooks.as_mut().map(|hooks| hooks as &mut dyn Reporter));
+        let ended = controller::run(reconciler, options, wakeups, &mut All(told)).await;
+        Service::stopping();
+        drop(hooks);
+        if let Some(caller) = caller {
+            caller.finish(caught.load(Ordering::SeqCst) != 0).await;
+        }
+        Ok(ended)
     }
 
     fn outcome(&self, context: &Context, end: RunEnd, caught: &Caught) -> Outcome {

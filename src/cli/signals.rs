@@ -1,19 +1,14 @@
 //! Signals and other wishes from outside, while `run` works.
 
-use std::path::PathBuf;
+use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::record::Files;
-
-/// How often the plan file is looked at. A look is one `stat`; watching by inotify would miss network file systems and
-/// files that are replaced.
-const LOOK: Duration = Duration::from_millis(500);
+use super::service::{Reloading, Service};
 
 /// The signal that asked us to stop; 0: none.
 pub(super) type Caught = Arc<AtomicI32>;
@@ -35,10 +30,28 @@ impl Signals {
         })
     }
 
-    /// On the first signal asks for the end; on the second ends at once, by that signal's own effect.
-    pub(super) async fn watch(mut self, shutdown: CancellationToken, caught: Caught) {
-        let first = self.next().await;
+    /// On the first signal asks for the end; on the second ends at once, by that signal's own effect. SIGHUP says that the
+    /// terminal is gone where there is one; a service that has none is asked by it to look at everything anew.
+    pub(super) async fn watch(
+        mut self,
+        shutdown: CancellationToken,
+        caught: Caught,
+        reload: Arc<Notify>,
+        reloading: Reloading,
+    ) {
+        let has_terminal =
+            std::io::stdin().is_terminal() || std::io::stdout().is_terminal() || std::io::stderr().is_terminal();
+        let first = loop {
+            match self.next().await {
+                signal if signal == SignalKind::hangup().as_raw_value() && !has_terminal => {
+                    reloading.begin();
+                    reload.notify_one();
+                }
+                signal => break signal,
+            }
+        };
         caught.store(first, Ordering::SeqCst);
+        Service::stopping();
         shutdown.cancel();
         let second = self.next().await;
         raise(second);
@@ -58,18 +71,4 @@ impl Signals {
 pub(super) fn raise(signal: i32) {
     // Where it fails there is nothing left to do but to go on to a plain exit.
     drop(signal_hook::low_level::emulate_default_handler(signal));
-}
-
-/// Tells of each change of any of these files, for as long as it is polled.
-pub(super) async fn watch_files(files: Arc<dyn Files>, paths: Vec<PathBuf>, changes: Arc<Notify>) {
-    let look = || paths.iter().map(|path| files.stamp(path).ok().flatten()).collect::<Vec<_>>();
-    let mut seen = look();
-    loop {
-        tokio::time::sleep(LOOK).await;
-        let now = look();
-        if now != seen {
-            seen = now;
-            changes.notify_one();
-        }
-    }
 }

@@ -138,7 +138,7 @@ pub(super) fn show(context: &Context, view: &View, tasks: &[&TaskView], format: 
         TableFormat::Name => {
             output.lines(tasks.iter().map(|task| task.id.as_str()))?;
         }
-        TableFormat::Table | TableFormat::Wide => {
+        TableFormat::Table | TableFormat::Wide | TableFormat::Github => {
             let mut text = table::rows(tasks, view, output.width, detail);
             if !text.is_empty() {
                 text.push('\n');

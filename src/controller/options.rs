@@ -22,6 +22,8 @@ pub struct RunOptions {
     pub resync: Duration,
     /// With `until_done`: end when the runtime was away for so long.
     pub stall_timeout: Duration,
+    /// Make a pass at least so often, for who takes a silent loop for a stuck one; `None`: the loop's own pace.
+    pub beat_every: Option<Duration>,
 }
 
 impl Default for RunOptions {
@@ -31,6 +33,7 @@ impl Default for RunOptions {
             timeout: None,
             resync: Duration::from_mins(5),
             stall_timeout: Duration::from_mins(10),
+            beat_every: None,
         }
     }
 }
@@ -40,6 +43,8 @@ impl Default for RunOptions {
 pub struct Wakeups {
     /// The plan file or the spec may have changed.
     pub changes: Arc<Notify>,
+    /// A person wants everything looked at anew: the files, and the runtime's containers.
+    pub reload: Arc<Notify>,
     /// Stop: launch nothing more, record, leave containers running.
     pub shutdown: CancellationToken,
 }

@@ -310,6 +310,7 @@ impl Loop<'_> {
             Some(work) = self.work.join_next() => self.take(work)?,
             event = next(&mut self.events) => self.take_event(event),
             () = self.wakeups.changes.notified() => {}
+            () = self.wakeups.reload.notified() => self.timers.list = Some(Instant::now()),
             () = sleep_until(until) => {}
         }
         while let Some(work) = self.work.try_join_next() {
@@ -327,7 +328,8 @@ impl Loop<'_> {
         let stall = timers.away.filter(|_| stalls).map(|since| since + self.options.stall_timeout);
         let timeout = self.options.timeout.map(|timeout| timers.started + timeout);
         let wake = wake.map(|wake| Instant::now() + wake);
-        [wake, stall, timeout].into_iter().flatten().chain([timers.next()]).min()
+        let beat = self.options.beat_every.map(|every| Instant::now() + every);
+        [wake, stall, timeout, beat].into_iter().flatten().chain([timers.next()]).min()
     }
 
     fn take(&mut self, work: Result<Work, tokio::task::JoinError>) -> Result<(), RunError> {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -10,7 +11,7 @@ use super::table::status_style;
 use super::view::{TaskView, View};
 use super::{escape, time};
 use crate::clock::Clock;
-use crate::controller::{Level, Reporter, Snapshot};
+use crate::controller::{Beat, Level, Reporter, Snapshot};
 use crate::status::{Reason, Status};
 
 /// How a line is written.
@@ -30,6 +31,11 @@ pub struct LineReporter {
     clock: Arc<dyn Clock>,
     folder: String,
     seen: HashMap<String, Seen>,
+    heartbeat: Option<Duration>,
+    /// The monotonic clock when the last line was written, or the first pass was made.
+    written: Option<Duration>,
+    /// What to say when nothing happens: how the plan stood, where something can still happen.
+    standing: Option<String>,
 }
 
 /// What was told last of a task. Not its attempt, which is known only while it is being launched.
@@ -69,7 +75,25 @@ impl LineReporter {
         clock: Arc<dyn Clock>,
         folder: impl Into<String>,
     ) -> Self {
-        Self { out, format, least, clock, folder: folder.into(), seen: HashMap::new() }
+        Self {
+            out,
+            format,
+            least,
+            clock,
+            folder: folder.into(),
+            seen: HashMap::new(),
+            heartbeat: None,
+            written: None,
+            standing: None,
+        }
+    }
+
+    /// Says how the plan stands where nothing was said for so long and something can still happen, so that a CI does not
+    /// take a long wait for a hang.
+    #[must_use]
+    pub fn with_heartbeat(mut self, every: Option<Duration>) -> Self {
+        self.heartbeat = every;
+        self
     }
 
     fn change(&mut self, view: &View, task: &TaskView) {
@@ -105,6 +129,7 @@ impl LineReporter {
     }
 
     fn write(&mut self, line: &str) {
+        self.written = Some(self.clock.now().monotonic);
         drop(writeln!(self.out, "{line}").and_then(|()| self.out.flush()));
     }
 }
@@ -114,6 +139,20 @@ impl Reporter for LineReporter {
         let view = View::of(snapshot, &self.folder);
         for task in &view.tasks {
             self.change(&view, task);
+        }
+        self.standing = standing(&view);
+    }
+
+    fn beat(&mut self, beat: &Beat) {
+        let Some(every) = self.heartbeat else { return };
+        let now = beat.at.monotonic;
+        let since = *self.written.get_or_insert(now);
+        if now.saturating_sub(since) >= every
+            && let Some(standing) = self.standing.clone()
+        {
+            self.notice(Level::Info, &standing);
+            // Where that is not to be written, it is not to be made again at each pass either.
+            self.written = Some(now);
         }
     }
 
@@ -128,6 +167,22 @@ impl Reporter for LineReporter {
         };
         self.write(&line);
     }
+}
+
+/// How a plan stands that something can still happen to.
+fn standing(view: &View) -> Option<String> {
+    const NAMED: usize = 5;
+    if view.is_settled() {
+        return None;
+    }
+    let mut running = view.tasks.iter().filter(|task| task.status == Status::Running).map(|task| task.id.as_str());
+    let named: Vec<&str> = running.by_ref().take(NAMED).collect();
+    let more = match running.count() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let runs = if named.is_empty() { String::new() } else { format!("; running: {}{more}", named.join(", ")) };
+    Some(format!("still waiting: {}{runs}", view.summary.sentence()))
 }
 
 fn text(view: &View, task: &TaskView) -> String {
@@ -264,6 +319,27 @@ mod tests {
         reporter.pass(&world.snapshot());
         world.away = None;
         reporter.pass(&world.snapshot());
+        assert_eq!(page.take(), "");
+    }
+
+    #[test]
+    fn a_long_wait_is_told_now_and_then_and_the_end_of_all_ends_that() {
+        let (reporter, page) = reporter(LineFormat::Text, Level::Info);
+        let mut reporter = reporter.with_heartbeat(Some(Duration::from_mins(5)));
+        let beat = |seconds| Beat { at: now(seconds), took: Duration::ZERO, trouble: None };
+        reporter.pass(&busy().snapshot());
+        drop(page.take());
+        reporter.beat(&beat(299));
+        assert_eq!(page.take(), "");
+        reporter.beat(&beat(300));
+        let line = page.take();
+        assert!(line.contains("still waiting: 8 tasks: 1 running") && line.contains("running: slow"), "{line}");
+        reporter.beat(&beat(310));
+        assert_eq!(page.take(), "");
+        let over = super::super::fixture::World::new(r#"{"id": "a", "prompt": "p"}"#);
+        reporter.pass(&over.running("a", 1, 0).ended("a", 1, 0, 5).snapshot());
+        drop(page.take());
+        reporter.beat(&beat(9_000));
         assert_eq!(page.take(), "");
     }
 

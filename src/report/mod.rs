@@ -1,13 +1,16 @@
 //! What people and programs are told: one view of a pass, and the forms in which it is shown.
 
-mod both;
+mod all;
 mod describe;
 pub mod diagnostics;
 pub mod escape;
 mod events;
 #[cfg(test)]
 mod fixture;
+pub mod github;
 pub mod graph;
+mod happenings;
+mod junit;
 pub mod layout;
 mod lines;
 mod live;
@@ -21,9 +24,11 @@ pub mod time;
 mod view;
 mod window;
 
-pub use both::Both;
+pub use all::All;
 pub use describe::{Description, Link, SpecView};
 pub use events::EventView;
+pub use happenings::{Happening, HappeningKind, Watcher};
+pub use junit::junit;
 pub use lines::{LineFormat, LineReporter};
 pub use live::{LiveReporter, Size};
 pub use merges::merge_commands;

@@ -8,6 +8,7 @@ mod architecture;
 mod cli;
 mod conformance;
 mod costs;
+mod daemon;
 mod decision_table;
 mod deploy;
 mod diagnostics;

@@ -32,3 +32,4 @@ pub use adapter::ProcessRuntime;
 pub use confine::Confinement;
 pub use hidden::{HIDDEN, hidden_main};
 pub use settings::{Avoid, ProcessSettings};
+pub use watch::{Change, Watch};

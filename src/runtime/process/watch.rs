@@ -12,23 +12,24 @@ use tokio::io::unix::AsyncFd;
 
 /// Something happened to what is watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Change {
+pub struct Change {
     /// Which watch; -1 where the kernel lost some.
-    pub(super) watch: i32,
+    pub watch: i32,
     /// The name inside the watched folder.
-    pub(super) name: Option<OsString>,
+    pub name: Option<OsString>,
     /// The kernel lost some: anything may have changed.
-    pub(super) overflow: bool,
+    pub overflow: bool,
 }
 
 /// A set of watches.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub struct Watch {
     fd: AsyncFd<OwnedFd>,
 }
 
 impl Watch {
-    pub(super) fn new() -> io::Result<Self> {
+    /// No watch yet; needs the asynchronous runtime.
+    pub fn new() -> io::Result<Self> {
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         #[expect(deprecated, reason = "unsound only for types that may give another descriptor later; this owns one")]
         let fd = AsyncFd::new(fd)?;
@@ -36,24 +37,24 @@ impl Watch {
     }
 
     /// Watches names that come and go, and files that were written and closed: a lock that its holder's death closes.
-    pub(super) fn add(&self, folder: &Path) -> io::Result<i32> {
+    pub fn add(&self, folder: &Path) -> io::Result<i32> {
         let flags = WatchFlags::MOVE | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE | WatchFlags::ONLYDIR;
         Ok(inotify::add_watch(self.fd.get_ref(), folder, flags)?)
     }
 
     /// Watches every write too.
-    pub(super) fn add_with_writes(&self, folder: &Path) -> io::Result<i32> {
+    pub fn add_with_writes(&self, folder: &Path) -> io::Result<i32> {
         let flags = WatchFlags::MOVE | WatchFlags::CLOSE_WRITE | WatchFlags::MODIFY | WatchFlags::ONLYDIR;
         Ok(inotify::add_watch(self.fd.get_ref(), folder, flags)?)
     }
 
     /// Watches no more; one that is gone already is fine.
-    pub(super) fn remove(&self, watch: i32) {
+    pub fn remove(&self, watch: i32) {
         inotify::remove_watch(self.fd.get_ref(), watch).ok();
     }
 
     /// What has changed since; waits until something has.
-    pub(super) async fn changes(&self) -> io::Result<Vec<Change>> {
+    pub async fn changes(&self) -> io::Result<Vec<Change>> {
         loop {
             let mut guard = self.fd.readable().await?;
             if let Ok(changes) = guard.try_io(|fd| read(fd.get_ref())) {
