@@ -159,7 +159,7 @@ pub(super) enum TextFormat {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     Once(once::Once),
-    Run(run::Run),
+    Run(Box<run::Run>),
     Plan(plan::Plan),
     Status(status::Status),
     #[command(alias = "why")]

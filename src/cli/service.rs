@@ -1,5 +1,6 @@
 //! What a service manager is told, where one started us: that we are ready, that the loop goes round, that we stop.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -63,7 +64,7 @@ impl Reporter for Service {
         let failed = count(Status::Failed) + count(Status::Blocked);
         let mut status = format!("{completed} of {total} tasks completed, {running} running");
         if failed > 0 {
-            status.push_str(&format!(", {failed} failed or blocked"));
+            write!(status, ", {failed} failed or blocked").expect("BUG: writing to a string cannot fail");
         }
         if snapshot.observed.unavailable.is_some() {
             status.push_str("; the engine does not answer");

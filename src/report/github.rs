@@ -42,9 +42,8 @@ pub fn commands(view: &View, tails: &BTreeMap<String, String>, fence: &str) -> S
 /// One task is one annotation where it is the cause; what only waits behind it is not.
 fn level(task: &TaskView) -> Option<&'static str> {
     match (task.status, task.reason) {
-        (Status::Failed, _) => Some("error"),
         (Status::Blocked, Some(Reason::DependencyFailed)) => None,
-        (Status::Blocked, _) => Some("error"),
+        (Status::Failed | Status::Blocked, _) => Some("error"),
         (Status::Running, _) if task.stale => Some("warning"),
         (Status::Cancelled, _) => Some("warning"),
         (Status::Running | Status::Pending | Status::Completed, _) => None,
