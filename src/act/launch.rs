@@ -117,10 +117,16 @@ async fn check(context: &Context, spec: &AttemptSpec) -> Result<Checked, ActErro
 }
 
 fn image_missing(context: &Context, reference: &str) -> String {
-    let host = context.runtime.host();
-    format!(
-        "image {reference} is not on {host}; build it (`docker build -t {reference} …`) or `docker pull {reference}`"
-    )
+    format!("image {reference} is not on {}; {}", context.runtime.host(), image_mend(reference))
+}
+
+/// What makes a missing image be there: for those of the built-in agents the command that builds it.
+pub fn image_mend(reference: &str) -> String {
+    let built_in = reference.strip_prefix("orchestrate/").and_then(|rest| rest.split([':', '@']).next());
+    match built_in.filter(|name| crate::spec::BUILT_IN_AGENTS.contains(name)) {
+        Some(name) => format!("`docker build -t {reference} deploy/agents/{name}` in orchestrate's sources builds it"),
+        None => format!("build it (`docker build -t {reference} …`) or `docker pull {reference}`"),
+    }
 }
 
 /// With `retry_mode: fresh`, a further attempt begins at the base. Only before the attempt is known to be prepared: what

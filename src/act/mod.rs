@@ -24,6 +24,7 @@ pub use error::{ActError, Disposition, one_line};
 pub use executor::Executor;
 pub use hold::fingerprint;
 pub use job::{DependencyHead, Failure, Job, Outcome, dependency_heads};
+pub use launch::image_mend;
 pub use listen::has_written;
 pub use redact::{Redactor, Secrets};
 pub use secrets::{MissingSecret, SecretSource, SecretValue};

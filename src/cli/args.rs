@@ -7,7 +7,10 @@ use std::path::PathBuf;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
 
-use super::{describe, events, graph, init, logs, once, plan, request, review, run, schema, shell, status, validate};
+use super::{
+    describe, doctor, events, graph, init, logs, once, plan, request, review, run, schema, shell, status, validate,
+};
+use crate::plan::DiskFloor;
 use crate::spec::RuntimeKind;
 
 /// Work off a plan of coding-agent tasks: one git worktree, branch and container for each.
@@ -70,6 +73,11 @@ pub(super) struct Global {
     #[arg(value_parser = clap::builder::FalseyValueParser::new())]
     pub(super) allow_unconfined: bool,
 
+    /// Launch nothing while less than SIZE is free for worktrees and state; 0: launch all the same
+    #[arg(long, value_name = "SIZE", global = true, env = "ORCHESTRATE_DISK_FLOOR", hide_env_values = true)]
+    #[arg(value_parser = crate::spec::size, default_value = "1GiB")]
+    pub(super) disk_floor: u64,
+
     /// Say nothing but errors on standard error
     #[arg(short, long, global = true, env = "ORCHESTRATE_QUIET", hide_env_values = true)]
     #[arg(value_parser = clap::builder::FalseyValueParser::new(), conflicts_with = "verbose")]
@@ -89,6 +97,13 @@ pub(super) struct Global {
     #[arg(long, value_name = "FORMAT", global = true, env = "ORCHESTRATE_LOG_FORMAT", hide_env_values = true)]
     #[arg(default_value = "text")]
     pub(super) log_format: LogFormat,
+}
+
+impl Global {
+    /// Below this nothing is launched.
+    pub(super) fn disk_floor(&self) -> DiskFloor {
+        DiskFloor { bytes: self.disk_floor }
+    }
 }
 
 /// Where attempts run.
@@ -172,6 +187,7 @@ pub(super) enum Command {
     Cancel(request::Cancel),
     Suspend(request::Suspend),
     Resume(request::Resume),
+    Doctor(doctor::DoctorCommand),
     Init(init::Init),
     Validate(validate::Validate),
     Schema(schema::Schema),
@@ -184,7 +200,7 @@ pub(super) const GROUPS: [(&str, &[&str]); 4] = [
     ("Work off a plan", &["once", "run", "plan"]),
     ("Look", &["status", "describe", "logs", "events", "graph", "review"]),
     ("Steer", &["retry", "cancel", "suspend", "resume"]),
-    ("Set up", &["init", "validate", "schema", "completions", "man"]),
+    ("Set up", &["doctor", "init", "validate", "schema", "completions", "man"]),
 ];
 
 /// The command line as it is declared, for what is made from it.
@@ -231,8 +247,8 @@ pub(super) fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
         match arg {
             "-h" | "--help" | "-V" | "--version" | "--" => return args,
             // These take a value that is no command.
-            "-C" | "--dir" | "-f" | "--file" | "--spec" | "--color" | "--log-format" | "-o" | "--output"
-            | "--max-concurrent" => {
+            "-C" | "--dir" | "-f" | "--file" | "--spec" | "--color" | "--log-format" | "--disk-floor" | "-o"
+            | "--output" | "--max-concurrent" => {
                 at += 2;
             }
             arg if arg.starts_with('-') => at += 1,

@@ -6,6 +6,7 @@ mod args;
 mod changes;
 mod ci;
 mod describe;
+mod doctor;
 mod events;
 mod graph;
 mod hooks;

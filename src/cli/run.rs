@@ -43,7 +43,7 @@ pub(super) struct Run {
     #[arg(long, value_name = "DURATION", env = "ORCHESTRATE_TIMEOUT", hide_env_values = true, value_parser = duration)]
     timeout: Option<Duration>,
 
-    /// With --until-done: end with 4 where the engine is away for so long
+    /// With --until-done: end with 4 where the engine is away, or there is no disk space to launch, for so long
     #[arg(long, value_name = "DURATION", env = "ORCHESTRATE_STALL_TIMEOUT", hide_env_values = true)]
     #[arg(value_parser = duration, default_value = "10m")]
     stall_timeout: Duration,
@@ -178,6 +178,14 @@ impl Run {
                 let mut report = Report::new(Kind::Environment, format!("the engine did not answer for {limit}"));
                 report.causes = vec![why];
                 return Err(report.hint("start it and run again: what ran is taken up, nothing runs twice"));
+            }
+            RunEnd::DiskLow { why } => {
+                let limit = crate::report::time::age(self.stall_timeout);
+                let mut report = Report::new(Kind::Environment, format!("nothing could be launched for {limit}"));
+                report.causes = vec![why];
+                return Err(report
+                    .hint("make room there and run again: what was done stays done")
+                    .hint("or lower the floor with --disk-floor"));
             }
             RunEnd::Stopped => {
                 signals::raise(caught.load(Ordering::SeqCst));

@@ -32,6 +32,8 @@ enum What {
     Next,
     /// `review -o json`
     Review,
+    /// `doctor -o json`
+    Doctor,
 }
 
 impl Schema {
@@ -40,6 +42,7 @@ impl Schema {
             What::Plan => spec::schema::schema(),
             What::Status => schemars::schema_for!(View).into(),
             What::Next => schemars::schema_for!(NextPass).into(),
+            What::Doctor => schemars::schema_for!(report::Doctor).into(),
             What::Review => schemars::schema_for!(report::Review).into(),
         };
         context.output.json(&schema)?;

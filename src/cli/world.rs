@@ -94,7 +94,8 @@ impl Context {
 
     /// Looks at everything without touching anything.
     pub(super) fn survey(&self, world: &World) -> Result<(Snapshot, View), Report> {
-        let snapshot = block_on(controller::survey(&world.ports(), &world.plan_file, &world.spec))?;
+        let snapshot =
+            block_on(controller::survey(&world.ports(), &world.plan_file, &world.spec, self.global.disk_floor()))?;
         let mut snapshot = snapshot.map_err(|error| self.fail(world, error))?;
         let secrets = snapshot.tasks.tasks.iter().flat_map(|task| &task.attempt.secrets);
         let exposed = self.settings.secrets().warnings(secrets);
@@ -128,6 +129,7 @@ impl Context {
             sockets: world.socket.iter().cloned().collect(),
             holder,
             max_concurrent,
+            disk_floor: self.global.disk_floor(),
             seed,
         };
         Reconciler::open(options).map_err(|error| self.fail(world, error))

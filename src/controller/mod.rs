@@ -2,6 +2,7 @@
 
 mod backoff;
 mod desired;
+mod disks;
 mod error;
 mod holds;
 mod news;

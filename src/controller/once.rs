@@ -37,6 +37,7 @@ async fn pass(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> Resul
     let outdated = HeldTask::outdated(reconciler.context().clone(), reconciler.holds()).await;
     reconciler.release(outdated)?;
     for _ in 0..ROUNDS {
+        reconciler.look_at_disks();
         let now = reconciler.now();
         let Some((tasks, plan)) = reconciler.decide(&now) else { break };
         if plan.actions.is_empty() || reconciler.unavailable().is_some() {

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::sources::SpecFile;
 use crate::act::{Ports, SecretSource};
+use crate::plan::DiskFloor;
 use crate::record::Holder;
 
 /// How to run.
@@ -20,7 +21,7 @@ pub struct RunOptions {
     pub timeout: Option<Duration>,
     /// List the runtime's containers at least so often.
     pub resync: Duration,
-    /// With `until_done`: end when the runtime was away for so long.
+    /// With `until_done`: end when the runtime was away, or launches waited for disk space, for so long.
     pub stall_timeout: Duration,
     /// Make a pass at least so often, for who takes a silent loop for a stuck one; `None`: the loop's own pace.
     pub beat_every: Option<Duration>,
@@ -65,6 +66,11 @@ pub enum RunEnd {
         /// Its words.
         why: String,
     },
+    /// Nothing could be launched for want of disk space for too long.
+    DiskLow {
+        /// Where, and how little.
+        why: String,
+    },
     /// We were asked to stop.
     Stopped,
 }
@@ -87,6 +93,8 @@ pub struct OpenOptions {
     pub holder: Holder,
     /// Overrides the file's `max_concurrent`.
     pub max_concurrent: Option<std::num::NonZeroU32>,
+    /// Below this nothing is launched.
+    pub disk_floor: DiskFloor,
     /// Seeds ids and jitter; the simulation's is fixed.
     pub seed: u64,
 }

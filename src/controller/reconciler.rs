@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::backoff::Jitter;
+use super::disks::disks;
 use super::error::RunError;
 use super::holds::HeldTask;
 use super::options::OpenOptions;
@@ -50,7 +51,8 @@ pub struct Reconciler {
 impl Reconciler {
     /// Takes the lock and opens the journal. Reads nothing of the plan yet.
     pub fn open(options: OpenOptions) -> Result<Self, RunError> {
-        let OpenOptions { ports, plan_file, spec, secrets, home, sockets, holder, max_concurrent, seed } = options;
+        let OpenOptions { ports, plan_file, spec, secrets, home, sockets, holder, max_concurrent, disk_floor, seed } =
+            options;
         let layout = ports.repository.layout().clone();
         let state_dir = crate::observe::names::state_dir(&layout.common_dir);
         let lock = StateLock::take(Arc::clone(&ports.files), &state_dir, holder)?;
@@ -58,7 +60,7 @@ impl Reconciler {
         let mut jitter = Jitter::new(seed);
         let journal = Journal::open(Arc::clone(&ports.files), &state_dir, &now, || InstanceId(jitter.id().into()))?;
         let sources = Sources::new(&ports.files, plan_file, layout.root, &spec);
-        let memory = Memory::resumed(journal.ledger(), &now);
+        let memory = Memory { disk_floor, ..Memory::resumed(journal.ledger(), &now) };
         let context = Arc::new(Context::new(ports, journal, secrets).with_protected(home, sockets));
         context.sweep_secrets();
         Ok(Self {
@@ -114,6 +116,11 @@ impl Reconciler {
             // What else is wrong with HEAD is told of the tasks that start from it.
             Ok(_) | Err(_) => Ok(()),
         }
+    }
+
+    /// Looks at what is free where launches write.
+    pub(super) fn look_at_disks(&mut self) {
+        self.memory.disks = disks(&*self.context.files, self.context.repository.layout());
     }
 
     /// Lists the runtime's containers.

@@ -19,7 +19,7 @@ use super::publishing::{PublishResult, Publishing};
 use super::reconciler::Reconciler;
 use super::refresh::Refreshed;
 use super::snapshot::{Beat, Level, Reporter, Snapshot};
-use super::timers::Timers;
+use super::timers::{Timers, sleep_until};
 use crate::act::{Outcome, has_written, one_line};
 use crate::observe::{AttemptKey, ObservedContainer};
 use crate::plan::Plan;
@@ -155,6 +155,7 @@ impl Loop<'_> {
             Refreshed::Settling(pause) => self.timers.look = Some(Instant::now() + pause),
         }
         self.fire_timers();
+        self.reconciler.look_at_disks();
         let now = self.reconciler.now();
         let Some((tasks, plan)) = self.reconciler.decide(&now) else { return Ok(Pass::Wait(None)) };
         // With jobs begun, slots and statuses are others.
@@ -171,6 +172,7 @@ impl Loop<'_> {
             self.checked = false;
         }
         self.untold |= self.looked && (self.is_news(&tasks, &plan) || moved);
+        self.timers.note_low(&plan);
         let end = self.ended(&tasks, &plan);
         if self.untold && (end.is_some() || self.may_tell(tasks.tasks.len())) {
             (self.untold, self.told_at) = (false, Instant::now());
@@ -325,7 +327,7 @@ impl Loop<'_> {
     fn until(&self, wake: Option<Duration>) -> Option<Instant> {
         let timers = &self.timers;
         let stalls = self.options.until_done && self.jobs == 0 && self.reconciler.is_desired_valid();
-        let stall = timers.away.filter(|_| stalls).map(|since| since + self.options.stall_timeout);
+        let stall = timers.away.or(timers.low).filter(|_| stalls).map(|since| since + self.options.stall_timeout);
         let timeout = self.options.timeout.map(|timeout| timers.started + timeout);
         let wake = wake.map(|wake| Instant::now() + wake);
         let beat = self.options.beat_every.map(|every| Instant::now() + every);
@@ -452,6 +454,9 @@ impl Loop<'_> {
             let why = self.reconciler.unavailable().unwrap_or_default().to_owned();
             return (since + self.options.stall_timeout <= now).then_some(RunEnd::Stalled { why });
         }
+        if let Some(end) = self.timers.low_for(self.options.stall_timeout, plan).filter(|_| !looking) {
+            return Some(end);
+        }
         if looking || plan.can_move {
             return None;
         }
@@ -490,13 +495,6 @@ enum Pass {
 async fn next(events: &mut Option<Events>) -> Option<Result<RuntimeEvent, RuntimeError>> {
     match events {
         Some(events) => events.next().await,
-        None => pending().await,
-    }
-}
-
-async fn sleep_until(until: Option<Instant>) {
-    match until {
-        Some(until) => tokio::time::sleep_until(until).await,
         None => pending().await,
     }
 }

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::desired::{self, Adoption};
+use super::disks::disks;
 use super::error::RunError;
 use super::snapshot::Snapshot;
 use super::sources::{Sources, SpecFile};
 use crate::act::{Ports, one_line};
 use crate::observe::{Observer, names};
-use crate::plan::{Inputs, Memory, plan};
+use crate::plan::{DiskFloor, Inputs, Memory, plan};
 use crate::record::{Journal, Ledger, PARTIAL_PATIENCE};
 
 /// Stands for the id of a plan that was never served, in a survey's ledger.
@@ -17,7 +18,12 @@ pub const UNSERVED: &str = "new";
 
 /// Looks at the plan file, the journal and the runtime, and plans. What a person asked for through the file is taken as
 /// granted, as the next pass will.
-pub async fn survey(ports: &Ports, plan_file: &Path, spec: &SpecFile) -> Result<Snapshot, RunError> {
+pub async fn survey(
+    ports: &Ports,
+    plan_file: &Path,
+    spec: &SpecFile,
+    disk_floor: DiskFloor,
+) -> Result<Snapshot, RunError> {
     let layout = ports.repository.layout();
     let state_dir = names::state_dir(&layout.common_dir);
     let sources = Sources::new(&ports.files, plan_file.to_owned(), layout.root.clone(), spec);
@@ -43,7 +49,7 @@ pub async fn survey(ports: &Ports, plan_file: &Path, spec: &SpecFile) -> Result<
         },
     }
     let now = ports.clock.now();
-    let memory = Memory::new();
+    let memory = Memory { disks: disks(&*ports.files, layout), disk_floor, ..Memory::new() };
     let tasks = accepted.tasks;
     let picture = observer.observed().clone();
     let decide = |ledger: &Ledger| {

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::decide::Decision;
+use super::disk::disk_low;
 use super::plan::{Inputs, ProviderLimit};
 use crate::observe::{ContainerState, names};
 use crate::record::{State, StopCause, TaskRecord};
@@ -123,6 +124,7 @@ impl Explained<'_> {
             Reason::Suspended => "the plan is suspended; `orchestrate resume` lets it go on".into(),
             Reason::EngineUnavailable => format!("the engine does not answer: {}", self.unavailable()),
             Reason::TransientError => self.backoff_message(),
+            Reason::DiskLow => disk_low(&self.inputs.memory.disks, self.inputs.memory.disk_floor).unwrap_or_default(),
             Reason::BackOff => return self.between_attempts(),
             _ => String::new(),
         };

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::action::Action;
+use super::disk::{Disk, DiskFloor};
 use crate::clock::{Moment, Now};
 use crate::observe::AttemptKey;
 use crate::record::{AttemptRecord, Ledger, State};
@@ -44,6 +45,10 @@ pub struct Memory {
     pub heard: BTreeMap<AttemptKey, Heard>,
     /// Attempts whose output is being looked for.
     pub listening: BTreeSet<AttemptKey>,
+    /// What the file systems have left that launches write to; those that cannot tell are not among them.
+    pub disks: Vec<Disk>,
+    /// Below this nothing is launched.
+    pub disk_floor: DiskFloor,
 }
 
 /// What a look at an attempt's output found.

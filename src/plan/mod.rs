@@ -3,6 +3,7 @@
 mod action;
 mod admit;
 mod decide;
+mod disk;
 mod explain;
 mod facts;
 mod interruption;
@@ -14,6 +15,7 @@ mod plan;
 
 pub use action::{Action, PlannedAction};
 pub use decide::{Decision, decide};
+pub use disk::{Disk, DiskFloor, Shortage, disk_low};
 pub use facts::{ContainerFact, DependencyFact, Facts, RecordFact};
 pub use interruption::{Evidence, is_interrupted};
 pub use limit::{MAX_RATE_LIMITS, Reached, reached};

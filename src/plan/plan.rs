@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::action::{Action, PlannedAction};
 use super::admit::{Candidate, admit};
 use super::decide::{Decision, decide};
+use super::disk::disk_low;
 use super::explain::{Explained, explain};
 use super::facts::{ContainerFact, DependencyFact, Facts, RecordFact};
 use super::memory::Memory;
@@ -63,6 +64,9 @@ pub struct Listen {
     /// Since when.
     pub since: Timestamp,
 }
+
+/// When free space is looked at again while launches wait for it.
+const LOOK_AT_DISKS: Duration = Duration::from_secs(5);
 
 /// A limit of a provider that keeps its tasks from starting.
 #[derive(Debug, Clone)]
@@ -296,6 +300,7 @@ impl<'a> Planner<'a> {
             };
             actions.push(self.action(ix, spec, action));
         }
+        self.spare_disks(&mut candidates);
         let admitted = admit(tasks, candidates.clone(), cap.saturating_sub(held));
         let chosen: BTreeSet<TaskIx> = admitted.iter().map(|candidate| candidate.task).collect();
         for candidate in candidates.iter().filter(|candidate| !chosen.contains(&candidate.task)) {
@@ -310,6 +315,24 @@ impl<'a> Planner<'a> {
             actions.push(self.action(candidate.task, tasks.task(candidate.task), action));
         }
         actions
+    }
+
+    /// While a disk is low nothing is made that would fill it; a container that was made already is started.
+    fn spare_disks(&mut self, candidates: &mut Vec<Candidate>) {
+        if candidates.is_empty() || disk_low(&self.inputs.memory.disks, self.inputs.memory.disk_floor).is_none() {
+            return;
+        }
+        let mut waits = false;
+        candidates.retain(|candidate| {
+            let decision = &mut self.decisions[candidate.task.index()];
+            if *decision == Decision::Start {
+                return true;
+            }
+            *decision = Decision::Wait(Reason::DiskLow);
+            waits = true;
+            false
+        });
+        self.wake_in(waits.then_some(LOOK_AT_DISKS));
     }
 
     fn action(&self, ix: TaskIx, spec: &TaskSpec, action: Action) -> PlannedAction {

@@ -7,6 +7,8 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::space::Space;
+
 /// What failed on which path. The system's own words are the source.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}", path.display())]
@@ -138,6 +140,11 @@ pub trait Files: Send + Sync {
 
     /// Whether another process of this number lives on this machine.
     fn is_other_process(&self, pid: u32) -> bool;
+
+    /// What the file system of a path has left; `None` where that cannot be told.
+    fn space(&self, _path: &Path) -> Option<Space> {
+        None
+    }
 }
 
 /// The real file system.
@@ -217,6 +224,17 @@ fn add(path: &Path, bytes: &[u8]) -> Result<(File, bool), FileError> {
 }
 
 impl Files for OsFiles {
+    fn space(&self, path: &Path) -> Option<Space> {
+        let stat = rustix::fs::statvfs(path).ok()?;
+        Some(Space {
+            // Without the blocks that are kept for root: an agent is not root.
+            free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
+            total_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
+            free_inodes: stat.f_favail,
+            total_inodes: stat.f_files,
+        })
+    }
+
     fn read(&self, path: &Path) -> Result<Vec<u8>, FileError> {
         fs::read(path).at("read", path)
     }

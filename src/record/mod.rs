@@ -11,6 +11,7 @@ mod layout;
 mod ledger;
 mod lock;
 mod plan_file;
+mod space;
 pub mod splice;
 
 pub use ask::Asked;
@@ -20,3 +21,4 @@ pub use journal::{Journal, JournalError, Stored, Witness};
 pub use ledger::{AttemptRecord, Ledger, State, TaskRecord, Verification};
 pub use lock::{DATA_LOCK_PATIENCE, Holder, LockError, StateLock, current_holder, data_lock};
 pub use plan_file::{PARTIAL_PATIENCE, PlanFile, PlanFileError, Publication, Publish, Snapshot as FileSnapshot};
+pub use space::Space;

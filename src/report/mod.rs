@@ -3,6 +3,8 @@
 mod all;
 mod describe;
 pub mod diagnostics;
+mod doctor;
+mod doctor_engine;
 pub mod escape;
 mod events;
 #[cfg(test)]
@@ -26,6 +28,9 @@ mod window;
 
 pub use all::All;
 pub use describe::{Description, Link, SpecView};
+pub use doctor::{
+    AgentFact, Check, CheckStatus, DiskFact, Doctor, DoctorFacts, EngineAway, Found, PlaceFact, SecretFact,
+};
 pub use events::EventView;
 pub use happenings::{Happening, HappeningKind, Watcher};
 pub use junit::junit;

@@ -29,6 +29,21 @@ pub trait Runtime: Send + Sync {
         Ok(None)
     }
 
+    /// What the engine can do and how it stands, for `doctor`. Where it tells no more, that is what [`Runtime::probe`] says.
+    async fn facts(&self) -> Result<EngineFacts, RuntimeError> {
+        Ok(EngineFacts::of(self.probe().await?))
+    }
+
+    /// Whether an image (`None`: this machine) has the program that a command begins with, or one of its own where there
+    /// is no command. `None`: cannot be told. Starts nothing.
+    async fn has_program(
+        &self,
+        _image: Option<&str>,
+        _command: Option<&[String]>,
+    ) -> Result<Option<bool>, RuntimeError> {
+        Ok(None)
+    }
+
     /// Every container of this instance, running or not. A partial answer is an error.
     async fn list(&self, instance: &InstanceId) -> Result<Vec<ObservedContainer>, RuntimeError>;
 
@@ -76,6 +91,65 @@ pub struct EngineInfo {
     pub started_at: Option<Timestamp>,
     /// Whether containers live on while the engine is down; `None` where it does not say.
     pub live_restore: Option<bool>,
+}
+
+/// What an engine can do and how it stands. What it does not tell is `None`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineFacts {
+    /// Who it is.
+    pub info: EngineInfo,
+    /// Version of the program that makes its containers, `runc`.
+    pub runc: Option<String>,
+    /// Which control groups it uses: `1` or `2`.
+    pub cgroup_version: Option<String>,
+    /// Whether limits on memory take effect.
+    pub memory_limit: Option<bool>,
+    /// Whether limits on cores take effect.
+    pub cpu_limit: Option<bool>,
+    /// Whether limits on processes take effect.
+    pub pids_limit: Option<bool>,
+    /// Whether it filters system calls.
+    pub seccomp: Option<bool>,
+    /// Whether it runs without root.
+    pub rootless: Option<bool>,
+    /// Where it keeps images and containers, on its own machine.
+    pub data_root: Option<PathBuf>,
+    /// Whether that machine is this one.
+    pub is_local: bool,
+    /// What holds an attempt, for a runtime that is no engine.
+    pub confinement: Option<ConfinementFacts>,
+}
+
+/// What holds an attempt of a runtime that is no engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfinementFacts {
+    /// In one line.
+    pub summary: String,
+    /// Whether writes outside of what is its own are refused.
+    pub confines_writes: bool,
+    /// Whether it is run all the same where they are not.
+    pub allow_unconfined: bool,
+    /// What does not hold, and why.
+    pub lacks: Vec<String>,
+}
+
+impl EngineFacts {
+    /// Nothing known but who it is.
+    pub fn of(info: EngineInfo) -> Self {
+        Self {
+            info,
+            runc: None,
+            cgroup_version: None,
+            memory_limit: None,
+            cpu_limit: None,
+            pids_limit: None,
+            seccomp: None,
+            rootless: None,
+            data_root: None,
+            is_local: false,
+            confinement: None,
+        }
+    }
 }
 
 /// An image that is there.

@@ -9,7 +9,8 @@ use futures::stream::BoxStream;
 use tokio::time::Instant;
 
 use super::contract::{
-    CreateRequest, EngineInfo, ImageInfo, LogChunk, LogOptions, Operation, Runtime, RuntimeError, RuntimeEvent,
+    CreateRequest, EngineFacts, EngineInfo, ImageInfo, LogChunk, LogOptions, Operation, Runtime, RuntimeError,
+    RuntimeEvent,
 };
 use crate::observe::{ContainerDetail, InstanceId, ObservedContainer};
 
@@ -62,6 +63,14 @@ impl Runtime for Metered {
 
     async fn isolation(&self) -> Result<Option<String>, RuntimeError> {
         self.inner.isolation().await
+    }
+
+    async fn facts(&self) -> Result<EngineFacts, RuntimeError> {
+        self.time(Operation::Probe, self.inner.facts()).await
+    }
+
+    async fn has_program(&self, image: Option<&str>, command: Option<&[String]>) -> Result<Option<bool>, RuntimeError> {
+        self.inner.has_program(image, command).await
     }
 
     async fn list(&self, instance: &InstanceId) -> Result<Vec<ObservedContainer>, RuntimeError> {

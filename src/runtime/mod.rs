@@ -6,7 +6,7 @@ mod metered;
 pub mod process;
 
 pub use contract::{
-    Bind, CreateRequest, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions, LogStream, Operation, Runtime,
-    RuntimeError, RuntimeEvent,
+    Bind, ConfinementFacts, CreateRequest, EngineFacts, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions,
+    LogStream, Operation, Runtime, RuntimeError, RuntimeEvent,
 };
 pub use metered::{Metered, RequestSink};

@@ -31,6 +31,7 @@ pub mod tree;
 mod values;
 pub mod yaml;
 
+pub use agents::BUILT_IN as BUILT_IN_AGENTS;
 pub use codes::Code;
 pub use diagnostic::{Diagnostic, Label, Origin, Patch, Place, Severity};
 pub use graph::{Graph, GraphFault, TaskIx};
@@ -44,4 +45,4 @@ pub use model::{
 pub use read::{Accepted, ReadOptions, Refused, read, read_both};
 pub use terms::Terms;
 pub use values::TEMPLATES;
-pub(crate) use values::duration;
+pub(crate) use values::{duration, size};

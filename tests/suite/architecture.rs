@@ -28,6 +28,7 @@ const PURE: &[&str] = &[
     "observe",
     "record/entry.rs",
     "record/ledger.rs",
+    "record/space.rs",
     "record/splice.rs",
     "controller/desired.rs",
 ];

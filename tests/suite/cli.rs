@@ -290,6 +290,13 @@ fn a_reader_that_goes_away_is_no_failure() {
 }
 
 #[test]
+fn the_schema_of_doctor_is_the_one_in_its_file() {
+    let printed = Person::new().output(&["schema", "doctor"]).stdout;
+    let kept = fs::read(specs().join("doctor.schema.json")).unwrap_or_default();
+    assert!(printed == kept, "run `orchestrate schema doctor > specs/doctor.schema.json`");
+}
+
+#[test]
 fn status_as_json_keeps_to_its_schema_and_the_schema_to_its_file() {
     let person = Person::new();
     let printed = person.output(&["schema", "status"]).stdout;

@@ -15,6 +15,7 @@ mod diagnostics;
 mod docker_agents;
 mod docker_container;
 mod docker_disk;
+mod docker_doctor;
 mod docker_faults;
 mod docker_main_job;
 mod docker_outage;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use orchestrate::clock::{Moment, Now};
 use orchestrate::observe::{AttemptKey, ContainerState, InstanceId, Observed, ObservedContainer, Role};
-use orchestrate::plan::{Action, BackOff, Inputs, Memory, Plan, plan};
-use orchestrate::record::{AttemptEnd, Entry, Hold, Ledger, Next, State};
+use orchestrate::plan::{Action, BackOff, Disk, Inputs, Memory, Plan, plan};
+use orchestrate::record::{AttemptEnd, Entry, Hold, Ledger, Next, Space, State};
 use orchestrate::spec::{ReadOptions, TaskId, TaskSet, Terms, read};
 use orchestrate::status::{Reason, Request, Status};
 use proptest::prelude::*;
@@ -254,6 +254,28 @@ proptest! {
     #[test]
     fn equal_inputs_give_equal_plans(case in case()) {
         prop_assert_eq!(world(&case).plan(), world(&case).plan());
+    }
+
+    #[test]
+    fn a_low_disk_makes_nothing_that_would_fill_it_and_says_so(case in case()) {
+        let mut world = world(&case);
+        let free = world.plan();
+        let space = Space { free_bytes: 1, total_bytes: 1 << 40, free_inodes: 1 << 20, total_inodes: 1 << 20 };
+        world.memory.disks = vec![Disk { path: "/r".to_owned(), space }];
+        let low = world.plan();
+        let makes = |plan: &Plan| plan.actions.iter().any(|action| matches!(action.action, Action::Launch { .. }));
+        prop_assert!(!makes(&low));
+        let others = |plan: &Plan| -> Vec<_> {
+            plan.actions.iter().filter(|action| !matches!(action.action, Action::Launch { .. } | Action::Start)).cloned().collect()
+        };
+        prop_assert_eq!(others(&free), others(&low), "what is there is stopped and taken in all the same");
+        let waits = low.tasks.iter().any(|task| task.reason == Some(Reason::DiskLow));
+        prop_assert!(waits || !makes(&free));
+        if waits {
+            prop_assert!(low.can_move && low.wake.is_some_and(|wake| wake <= Duration::from_secs(5)));
+        }
+        world.memory.disk_floor.bytes = 1;
+        prop_assert_eq!(free, world.plan());
     }
 
     #[test]

@@ -319,6 +319,7 @@ enum End {
 fn open(process: &Process) -> Result<Reconciler, String> {
     let sim = &process.sim;
     let options = OpenOptions {
+        disk_floor: orchestrate::plan::DiskFloor::default(),
         ports: process.ports(),
         plan_file: PLAN.into(),
         spec: orchestrate::controller::SpecFile::None,

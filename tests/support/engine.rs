@@ -28,7 +28,7 @@ pub fn engine() -> Option<(DockerRuntime, String)> {
         Err(reason) => {
             let wanted = variable("ORCHESTRATE_TEST_DOCKER").as_deref() == Some("require") || given().is_some();
             assert!(!wanted, "no engine: {reason}");
-            skip(reason);
+            skip(&format!("no engine: {reason}"));
             None
         }
     }
@@ -131,10 +131,10 @@ fn with_images(host: String) -> Result<String, String> {
 }
 
 /// Written past the capture of passing tests' output.
-fn skip(reason: &str) {
+pub fn skip(reason: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     // Nobody to tell where stderr is closed.
-    drop(writeln!(std::io::stderr(), "SKIPPED {test}: no engine: {reason}"));
+    drop(writeln!(std::io::stderr(), "SKIPPED {test}: {reason}"));
 }
 
 #[expect(clippy::disallowed_methods, reason = "the tests' own switches")]

@@ -20,18 +20,18 @@ use super::body::create_body;
 use super::classify::Failure;
 use super::convert::{self, Inspected};
 use super::endpoint::{DockerSettings, Endpoint};
-use super::{events, logs};
+use super::{events, logs, look};
 use crate::observe::names::label;
 use crate::observe::{ContainerDetail, InstanceId, ObservedContainer};
 use crate::runtime::{
-    CreateRequest, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions, Operation, Runtime, RuntimeError,
-    RuntimeEvent,
+    CreateRequest, EngineFacts, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions, Operation, Runtime,
+    RuntimeError, RuntimeEvent,
 };
 
 /// How long an answer to a question may take.
-const READ_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const READ_LIMIT: Duration = Duration::from_secs(10);
 /// How long a change may take; a start waits for the network, and engines under load are slow.
-const CHANGE_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const CHANGE_LIMIT: Duration = Duration::from_secs(30);
 /// bollard's own limit, whose error would not say what timed out: beyond all of ours.
 const NO_LIMIT_SECONDS: u64 = 24 * 60 * 60;
 
@@ -88,7 +88,7 @@ impl DockerRuntime {
     }
 
     /// Makes one call within a time limit.
-    async fn call<T, F>(
+    pub(super) async fn call<T, F>(
         &self,
         operation: Operation,
         target: Option<&str>,
@@ -168,7 +168,7 @@ fn check(id: &str) -> Result<(), Failure> {
     Err(Failure::Request("this is no container's name or id".to_owned()))
 }
 
-fn check_image(reference: &str) -> Result<(), Failure> {
+pub(super) fn check_image(reference: &str) -> Result<(), Failure> {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':' | '@');
     let starts = reference.starts_with(|c: char| c.is_ascii_alphanumeric());
     if starts && reference.chars().all(good) && !reference.contains("..") && !reference.contains("//") {
@@ -203,6 +203,16 @@ impl Runtime for DockerRuntime {
             // Podman's containers are no children of the service that answers.
             live_restore: if podman { Some(true) } else { info.live_restore_enabled },
         })
+    }
+
+    async fn facts(&self) -> Result<EngineFacts, RuntimeError> {
+        let info = self.probe().await?;
+        look::facts(self, info).await
+    }
+
+    async fn has_program(&self, image: Option<&str>, command: Option<&[String]>) -> Result<Option<bool>, RuntimeError> {
+        let Some(image) = image else { return Ok(None) };
+        look::has_program(self, image, command).await
     }
 
     async fn list(&self, instance: &InstanceId) -> Result<Vec<ObservedContainer>, RuntimeError> {

@@ -11,6 +11,7 @@ mod endpoint;
 mod events;
 mod frames;
 mod logs;
+mod look;
 mod stream;
 
 pub use client::DockerRuntime;

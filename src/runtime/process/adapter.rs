@@ -32,8 +32,8 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::observe::names::{attempt_of, label, role_of};
 use crate::observe::{ContainerDetail, ContainerState, InstanceId, ObservedContainer};
 use crate::runtime::{
-    CreateRequest, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions, Operation, Runtime, RuntimeError,
-    RuntimeEvent,
+    ConfinementFacts, CreateRequest, EngineFacts, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions, Operation,
+    Runtime, RuntimeError, RuntimeEvent,
 };
 
 /// How long a supervisor may take to come up, and how long to start a command.
@@ -249,6 +249,34 @@ impl Runtime for ProcessRuntime {
 
     async fn isolation(&self) -> Result<Option<String>, RuntimeError> {
         Ok(Some(self.confinement().await?.to_string()))
+    }
+
+    async fn facts(&self) -> Result<EngineFacts, RuntimeError> {
+        let confinement = self.confinement().await?;
+        let limits = |what: &str| Some(confinement.limits.iter().any(|limit| limit == what));
+        Ok(EngineFacts {
+            memory_limit: limits("memory"),
+            cpu_limit: limits("cpus"),
+            pids_limit: limits("pids"),
+            is_local: true,
+            confinement: Some(ConfinementFacts {
+                summary: confinement.to_string(),
+                confines_writes: confinement.confines_writes(),
+                allow_unconfined: self.shared.settings.allow_unconfined,
+                lacks: confinement.notes.clone(),
+            }),
+            ..EngineFacts::of(self.probe().await?)
+        })
+    }
+
+    async fn has_program(&self, _: Option<&str>, command: Option<&[String]>) -> Result<Option<bool>, RuntimeError> {
+        let Some(program) = command.and_then(<[String]>::first) else { return Ok(Some(false)) };
+        if program.contains('/') {
+            // One of the worktree's is made by its checkout.
+            return Ok(program.starts_with('/').then(|| Path::new(program).is_file()));
+        }
+        let path = self.shared.settings.env.get("PATH").map_or("/usr/local/bin:/usr/bin:/bin", String::as_str);
+        Ok(Some(std::env::split_paths(path).any(|folder| folder.join(program).is_file())))
     }
 
     async fn list(&self, instance: &InstanceId) -> Result<Vec<ObservedContainer>, RuntimeError> {
