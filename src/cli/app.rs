@@ -8,7 +8,7 @@ use clap::FromArgMatches as _;
 use super::args::{self, Cli, Command};
 use super::output::Output;
 use super::world::Context;
-use crate::error::{self, ExitCode, Report};
+use crate::error::{self, ExitCode, Kind, Report};
 use crate::settings::Settings;
 
 /// What a command ends with.
@@ -39,8 +39,11 @@ fn run(version: &'static str, args: Vec<OsString>) -> ExitCode {
     let output = Output::new(&cli.global, &settings.output);
     let context = Context { global: cli.global, settings, output, command_line, version };
     let outcome = match cli.command {
-        Command::Once(once) => once.run(&context),
         Command::Run(run) => run.run(&context),
+        _ if context.global.dir.len() > 1 => {
+            Err(Report::new(Kind::Usage, "more than one `-C`: only `run` serves several repositories"))
+        }
+        Command::Once(once) => once.run(&context),
         Command::Plan(plan) => plan.run(&context),
         Command::Status(status) => status.run(&context),
         Command::Describe(describe) => describe.run(&context),

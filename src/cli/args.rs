@@ -52,7 +52,7 @@ pub(super) struct Global {
         hide_env_values = true
     )]
     #[arg(value_hint = ValueHint::DirPath)]
-    pub(super) dir: Option<PathBuf>,
+    pub(super) dir: Vec<PathBuf>,
 
     /// Use this plan file [default: `.agent-tasks.json` at the root of the repository]
     #[arg(short = 'f', long, value_name = "FILE", global = true, env = "ORCHESTRATE_FILE", hide_env_values = true)]

@@ -110,6 +110,16 @@ impl Output {
         }
     }
 
+    /// Lines on standard error about one plan of several, which `name` tells apart.
+    pub(super) fn lines_of(&self, clock: Arc<dyn Clock>, name: &str, heartbeat: Option<Duration>) -> LineReporter {
+        let format = match self.log_format {
+            LogFormat::Text => LineFormat::Text,
+            LogFormat::Json => LineFormat::Json,
+        };
+        let lines = LineReporter::new(Box::new(self.stderr()), format, self.least, clock, name);
+        lines.with_heartbeat(heartbeat).with_name(name)
+    }
+
     /// What tells of progress on standard error: the table repainted on a terminal, lines elsewhere.
     /// `heartbeat`: where lines are written, say how the plan stands when nothing was said for so long.
     pub(super) fn progress(&self, clock: Arc<dyn Clock>, folder: &str, heartbeat: Option<Duration>) -> Progress {

@@ -45,6 +45,29 @@ impl Service {
         sd_notify::watchdog_enabled().map(|limit| limit / 3)
     }
 
+    /// Where several loops run: they all go round.
+    pub(super) fn beat_of_several(&mut self, status: &str) {
+        self.status(status);
+        self.beaten();
+    }
+
+    fn status(&mut self, status: &str) {
+        if status != self.told {
+            tell(&[NotifyState::Status(status)]);
+            status.clone_into(&mut self.told);
+        }
+    }
+
+    fn beaten(&mut self) {
+        let reloaded = self.reloading.0.swap(false, Ordering::SeqCst);
+        if !self.ready || reloaded {
+            self.ready = true;
+            tell(&[NotifyState::Ready, NotifyState::Watchdog]);
+        } else {
+            tell(&[NotifyState::Watchdog]);
+        }
+    }
+
     /// Tells that the process ends.
     pub(super) fn stopping() {
         tell(&[NotifyState::Stopping]);
@@ -72,20 +95,11 @@ impl Reporter for Service {
         if snapshot.fault.is_some() {
             status.push_str("; the plan file is invalid");
         }
-        if status != self.told {
-            tell(&[NotifyState::Status(&status)]);
-            self.told = status;
-        }
+        self.status(&status);
     }
 
     fn beat(&mut self, _: &Beat) {
-        let reloaded = self.reloading.0.swap(false, Ordering::SeqCst);
-        if !self.ready || reloaded {
-            self.ready = true;
-            tell(&[NotifyState::Ready, NotifyState::Watchdog]);
-        } else {
-            tell(&[NotifyState::Watchdog]);
-        }
+        self.beaten();
     }
 
     fn notice(&mut self, _: Level, _: &str) {}

@@ -9,15 +9,15 @@ use clap::{Args, ValueHint};
 use super::world::{Context, World};
 use crate::controller::Reconciler;
 use crate::error::{Kind, Report};
-use crate::http::{Board, Listen, ListenError, LogTail, Server, ServerOptions, Site, Token};
+use crate::http::{Board, Boards, Gate, Listen, ListenError, LogTail, Server, ServerOptions, Site, Sites, Token};
 use crate::record::Files;
 use crate::report::{Metrics, write_textfile};
 use crate::runtime::Metered;
 
 /// A loop that makes no pass for so long is stuck; a quiet one makes one every 15 seconds.
-const STUCK_AFTER: Duration = Duration::from_mins(1);
+pub(super) const STUCK_AFTER: Duration = Duration::from_mins(1);
 /// How often the metrics file is written.
-const WRITE_EVERY: Duration = Duration::from_secs(10);
+pub(super) const WRITE_EVERY: Duration = Duration::from_secs(10);
 
 /// Flags of `run` about those who watch.
 #[derive(Debug, Args)]
@@ -103,11 +103,7 @@ impl Watch {
     ) -> Result<Option<Server>, Report> {
         reconciler.set_witness(Arc::clone(&watchers.board) as _);
         let Some(listen) = &self.listen else { return Ok(None) };
-        let token = self.http_token_file.as_deref().map(|path| Token::read(&context.path(path))).transpose();
-        let token = token.map_err(|error| {
-            Report::of(Kind::Environment, &error)
-                .hint("write 16 or more characters into a file of your own, mode 600: `openssl rand -hex 32 > FILE`")
-        })?;
+        let token = self.token(context)?;
         let options = ServerOptions { listen: listen.clone(), has_token: token.is_some() };
         let tail = LogTail::new(
             Arc::clone(&world.runtime),
@@ -117,7 +113,39 @@ impl Watch {
             tokio::runtime::Handle::current(),
         );
         let site = Site::new(Arc::clone(&watchers.board), listen.hosts(), token).with_tail(tail);
-        match Server::start(&options, Arc::new(site)) {
+        self.started(context, Server::start(&options, Arc::new(site)))
+    }
+
+    /// The same for several plans.
+    pub(super) fn serve_several(
+        &self,
+        context: &Context,
+        boards: &Arc<Boards>,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Option<Server>, Report> {
+        let Some(listen) = &self.listen else { return Ok(None) };
+        let token = self.token(context)?;
+        let options = ServerOptions { listen: listen.clone(), has_token: token.is_some() };
+        let gate = Gate::new(listen.hosts(), token);
+        let sites = Sites::new(Arc::clone(boards), Arc::clone(metrics), gate);
+        self.started(context, Server::start_app(&options, sites.router()))
+    }
+
+    /// Where the metrics of several plans are written.
+    pub(super) fn metrics_file(&self) -> Option<&Path> {
+        self.file.metrics_file.as_deref()
+    }
+
+    fn token(&self, context: &Context) -> Result<Option<Token>, Report> {
+        let token = self.http_token_file.as_deref().map(|path| Token::read(&context.path(path))).transpose();
+        token.map_err(|error| {
+            Report::of(Kind::Environment, &error)
+                .hint("write 16 or more characters into a file of your own, mode 600: `openssl rand -hex 32 > FILE`")
+        })
+    }
+
+    fn started(&self, context: &Context, started: Result<Server, ListenError>) -> Result<Option<Server>, Report> {
+        match started {
             Ok(server) => {
                 context.output.note(&format!("serving {}", server.at()));
                 Ok(Some(server))

@@ -52,14 +52,25 @@ pub(super) struct World {
 }
 
 impl Context {
+    /// The same for another folder.
+    pub(super) fn at(&self, folder: &Path) -> Self {
+        Self {
+            global: Global { dir: vec![folder.to_owned()], ..self.global.clone() },
+            settings: self.settings.clone(),
+            output: self.output.clone(),
+            command_line: self.command_line.clone(),
+            version: self.version,
+        }
+    }
+
     /// The folder that we work in.
     pub(super) fn dir(&self) -> &Path {
-        self.global.dir.as_deref().unwrap_or(Path::new("."))
+        self.global.dir.first().map_or(Path::new("."), |dir| dir)
     }
 
     /// A path as given on the command line: relative to where we work.
     pub(super) fn path(&self, path: &Path) -> PathBuf {
-        self.global.dir.as_ref().map_or_else(|| path.to_owned(), |dir| dir.join(path))
+        self.global.dir.first().map_or_else(|| path.to_owned(), |dir| dir.join(path))
     }
 
     /// Finds the repository and the engine. Asks the engine nothing yet.

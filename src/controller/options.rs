@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::slots::Share;
 use super::sources::SpecFile;
 use crate::act::{Ports, SecretSource};
 use crate::plan::DiskFloor;
@@ -48,6 +49,8 @@ pub struct Wakeups {
     pub reload: Arc<Notify>,
     /// Stop: launch nothing more, record, leave containers running.
     pub shutdown: CancellationToken,
+    /// This plan's part in slots that others use too; `None`: it has this machine to itself.
+    pub share: Option<Arc<Share>>,
 }
 
 /// Why the loop ended.

@@ -156,6 +156,7 @@ impl Loop<'_> {
         }
         self.fire_timers();
         self.reconciler.look_at_disks();
+        self.reconciler.memory.allowance = self.wakeups.share.as_ref().map(|share| share.allowance());
         let now = self.reconciler.now();
         let Some((tasks, plan)) = self.reconciler.decide(&now) else { return Ok(Pass::Wait(None)) };
         // With jobs begun, slots and statuses are others.
@@ -165,6 +166,7 @@ impl Loop<'_> {
         } else {
             (tasks, plan)
         };
+        self.report_slots(&plan);
         let moved = self.statuses != plan.tasks;
         if self.looked && moved {
             self.statuses.clone_from(&plan.tasks);
@@ -201,6 +203,18 @@ impl Loop<'_> {
             self.timers.tell = Some(due);
         }
         may
+    }
+
+    /// Tells those who share slots with us how many we use. Whoever cannot launch wants none, so that nobody waits for a
+    /// slot that is not used.
+    fn report_slots(&self, plan: &Plan) {
+        let Some(share) = &self.wakeups.share else { return };
+        if self.timers.stop.is_none() && self.reconciler.unavailable().is_none() {
+            share.report(plan.slots_used, plan.slots_wanted);
+        } else {
+            let unbegun = plan.actions.iter().filter(|action| action.action.takes_slot()).count();
+            share.report(plan.slots_used - unbegun, 0);
+        }
     }
 
     /// Whether something that is shown beside the statuses is another than was told last.

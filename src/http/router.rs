@@ -29,24 +29,37 @@ const MAX_STREAMS: usize = 64;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 const TEXT: &str = "text/plain; charset=utf-8";
-const JSON: &str = "application/json";
-const HTML: &str = "text/html; charset=utf-8";
+pub(super) const JSON: &str = "application/json";
+pub(super) const HTML: &str = "text/html; charset=utf-8";
 
 /// All that is served, and to whom.
 pub struct Site {
     board: Arc<Board>,
     tail: Option<LogTail>,
+    gate: Arc<Gate>,
+    streams: Arc<Semaphore>,
+}
+
+/// Who is let in, and what every answer is sent with.
+pub struct Gate {
     hosts: Hosts,
     token: Option<Token>,
-    streams: Arc<Semaphore>,
     policy: HeaderValue,
+}
+
+impl Gate {
+    /// Lets in requests with such hosts and this token.
+    pub fn new(hosts: Hosts, token: Option<Token>) -> Self {
+        let policy = HeaderValue::from_str(&page::policy()).expect("BUG: digests in base64 are header text");
+        Self { hosts, token, policy }
+    }
 }
 
 impl Site {
     /// Serves a board to requests with such hosts and this token.
     pub fn new(board: Arc<Board>, hosts: Hosts, token: Option<Token>) -> Self {
-        let policy = HeaderValue::from_str(&page::policy()).expect("BUG: digests in base64 are header text");
-        Self { board, tail: None, hosts, token, streams: Arc::new(Semaphore::new(MAX_STREAMS)), policy }
+        let gate = Arc::new(Gate::new(hosts, token));
+        Self { board, tail: None, gate, streams: Arc::new(Semaphore::new(MAX_STREAMS)) }
     }
 
     /// With the ends of logs on the pages of tasks.
@@ -68,14 +81,18 @@ pub fn router(site: Arc<Site>) -> Router {
         .route("/readyz", get(readyz))
         .route("/api/v1/status", get(status))
         .route("/api/v1/events", get(events))
-        .fallback(|| async { plain(StatusCode::NOT_FOUND, "there is nothing here\n") })
-        .layer(middleware::from_fn_with_state(Arc::clone(&site), guard))
+        .fallback(not_found)
+        .layer(middleware::from_fn_with_state(Arc::clone(&site.gate), guard))
         .with_state(site)
 }
 
+pub(super) async fn not_found() -> Response {
+    plain(StatusCode::NOT_FOUND, "there is nothing here\n")
+}
+
 /// Host, method, token, in this order: whoever names another host learns nothing more.
-async fn guard(State(site): Served, request: Request, next: Next) -> Response {
-    let mut response = match refuse(&site, &request) {
+pub(super) async fn guard(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
+    let mut response = match refuse(&gate, &request) {
         Some(refusal) => refusal,
         None => next.run(request).await,
     };
@@ -90,13 +107,13 @@ async fn guard(State(site): Served, request: Request, next: Next) -> Response {
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    headers.insert(header::CONTENT_SECURITY_POLICY, site.policy.clone());
+    headers.insert(header::CONTENT_SECURITY_POLICY, gate.policy.clone());
     response
 }
 
-fn refuse(site: &Site, request: &Request) -> Option<Response> {
+fn refuse(gate: &Gate, request: &Request) -> Option<Response> {
     let hosts: Vec<&[u8]> = request.headers().get_all(header::HOST).iter().map(HeaderValue::as_bytes).collect();
-    match site.hosts.check(&hosts, request.uri().authority().map(axum::http::uri::Authority::as_str)) {
+    match gate.hosts.check(&hosts, request.uri().authority().map(axum::http::uri::Authority::as_str)) {
         Err(Refusal::Malformed) => return Some(plain(StatusCode::BAD_REQUEST, "give one Host header\n")),
         Err(Refusal::Misdirected) => {
             let why = "this host is not served here; use localhost or 127.0.0.1\n";
@@ -110,7 +127,7 @@ fn refuse(site: &Site, request: &Request) -> Option<Response> {
         return Some(response);
     }
     let given = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-    if site.token.as_ref().is_some_and(|token| !token.admits(given)) {
+    if gate.token.as_ref().is_some_and(|token| !token.admits(given)) {
         let mut response = plain(StatusCode::UNAUTHORIZED, "give the token, as a bearer or as the password\n");
         let challenge = HeaderValue::from_static("Basic realm=\"orchestrate\", Bearer realm=\"orchestrate\"");
         response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
@@ -119,11 +136,11 @@ fn refuse(site: &Site, request: &Request) -> Option<Response> {
     None
 }
 
-fn typed(status: StatusCode, kind: &'static str, body: impl Into<String>) -> Response {
+pub(super) fn typed(status: StatusCode, kind: &'static str, body: impl Into<String>) -> Response {
     (status, [(header::CONTENT_TYPE, kind)], body.into()).into_response()
 }
 
-fn plain(status: StatusCode, body: impl Into<String>) -> Response {
+pub(super) fn plain(status: StatusCode, body: impl Into<String>) -> Response {
     typed(status, TEXT, body)
 }
 
@@ -131,10 +148,15 @@ fn not_yet() -> Response {
     plain(StatusCode::SERVICE_UNAVAILABLE, "no pass was made yet\n")
 }
 
-async fn metrics(State(site): Served, headers: HeaderMap) -> Response {
+/// The format of metrics that a scraper likes best.
+pub(super) fn accepted(headers: &HeaderMap) -> MetricsFormat {
     let accept: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     let accept = accept.join(",");
-    let format = MetricsFormat::accepted(Some(accept.as_str()).filter(|accept| !accept.is_empty()));
+    MetricsFormat::accepted(Some(accept.as_str()).filter(|accept| !accept.is_empty()))
+}
+
+async fn metrics(State(site): Served, headers: HeaderMap) -> Response {
+    let format = accepted(&headers);
     typed(StatusCode::OK, format.content_type(), site.board.metrics().text(format))
 }
 

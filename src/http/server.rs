@@ -51,6 +51,11 @@ pub struct Server {
 impl Server {
     /// Takes the place and begins to serve.
     pub fn start(options: &ServerOptions, site: Arc<Site>) -> Result<Self, ListenError> {
+        Self::start_app(options, router(site))
+    }
+
+    /// The same with routes that were made already.
+    pub fn start_app(options: &ServerOptions, app: Router) -> Result<Self, ListenError> {
         if !options.listen.is_local() && !options.has_token {
             return Err(ListenError::Open { listen: options.listen.clone() });
         }
@@ -59,7 +64,7 @@ impl Server {
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ListenError::Thread)?;
         let stop = CancellationToken::new();
         let stopped = stop.clone();
-        let serve = move || runtime.block_on(serve(bound, router(site), stopped));
+        let serve = move || runtime.block_on(serve(bound, app, stopped));
         let thread = std::thread::Builder::new().name("http".to_owned()).spawn(serve).map_err(ListenError::Thread)?;
         Ok(Self { at, stop, thread: Some(thread) })
     }

@@ -38,6 +38,11 @@ pub enum Action {
 }
 
 impl Action {
+    /// Whether a slot was given for it.
+    pub fn takes_slot(self) -> bool {
+        matches!(self, Self::Launch { .. } | Self::Start)
+    }
+
     /// The verb for people.
     pub fn verb(self) -> &'static str {
         match self {

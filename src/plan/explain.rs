@@ -119,7 +119,12 @@ impl Explained<'_> {
     fn waiting(&self, reason: Reason) -> (Status, Reason, String) {
         let message = match reason {
             Reason::WaitingForDependencies => format!("waits for {}", self.unmet()),
-            Reason::WaitingForSlot => format!("all {} slots are taken", self.inputs.tasks.max_concurrent),
+            Reason::WaitingForSlot => match self.inputs.memory.allowance {
+                Some(allowance) if allowance < own_bound(self.inputs) => {
+                    "all slots that the plans of this machine share are taken".into()
+                }
+                _ => format!("all {} slots are taken", self.inputs.tasks.max_concurrent),
+            },
             Reason::Suspended if self.inputs.frozen => "the plan file is invalid; nothing new is launched".into(),
             Reason::Suspended => "the plan is suspended; `orchestrate resume` lets it go on".into(),
             Reason::EngineUnavailable => format!("the engine does not answer: {}", self.unavailable()),
@@ -246,4 +251,8 @@ impl Explained<'_> {
         status.silent = heard.is_some_and(|heard| heard.silent).then_some(true);
         Some(left).filter(|left| !left.is_zero())
     }
+}
+
+fn own_bound(inputs: &Inputs<'_>) -> usize {
+    usize::try_from(inputs.tasks.max_concurrent.get()).unwrap_or(usize::MAX)
 }

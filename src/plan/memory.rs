@@ -33,6 +33,8 @@ fn on_its_way(attempt: &AttemptRecord, now: &Now) -> Moment {
 /// Volatile facts that decisions rest on.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Memory {
+    /// How many attempts may be live, where other plans share this machine's slots; beside the plan's own bound.
+    pub allowance: Option<usize>,
     /// Tasks with an action under way, and which; they get no other one.
     pub in_flight: BTreeMap<TaskId, Action>,
     /// Steps that failed in a way that passes.

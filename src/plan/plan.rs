@@ -50,6 +50,10 @@ pub struct Plan {
     pub listen: Vec<Listen>,
     /// When something changes by the mere passing of time.
     pub wake: Option<Duration>,
+    /// How many attempts hold a slot once the actions are begun.
+    pub slots_used: usize,
+    /// How many more could start at once, were there slots shared with other plans.
+    pub slots_wanted: usize,
     /// Whether anything can still move without a person: a live attempt, an action, or a wake time.
     pub can_move: bool,
 }
@@ -80,6 +84,13 @@ pub(super) struct ProviderLimit {
 /// Makes the plan. Equal inputs give equal plans; time enters by `inputs.now` only.
 pub fn plan(inputs: &Inputs<'_>) -> Plan {
     Planner::new(inputs).run()
+}
+
+/// What is begun, and what that means for slots.
+struct Admission {
+    actions: Vec<PlannedAction>,
+    used: usize,
+    wanted: usize,
 }
 
 struct Planner<'a> {
@@ -116,15 +127,17 @@ impl<'a> Planner<'a> {
         }
         let orphans = self.orphans();
         let unseen = self.unseen();
-        let actions = self.actions(orphans.len() + unseen);
+        let Admission { actions, used, wanted } = self.actions(orphans.len() + unseen);
         let published: Vec<TaskStatus> = tasks.iter().map(|(ix, spec)| self.published(ix, spec)).collect();
         let can_move = !actions.is_empty()
             || !self.inputs.memory.in_flight.is_empty()
             || self.wake.is_some()
+            || wanted > 0
             || (!orphans.is_empty() && published.iter().any(|s| s.reason == Some(Reason::WaitingForSlot)))
             || published.iter().any(|status| status.status == Status::Running);
         let listen = self.listens();
-        Plan { actions, tasks: published, orphans, listen, wake: self.wake, can_move }
+        let (slots_used, slots_wanted) = (used, wanted);
+        Plan { actions, tasks: published, orphans, listen, wake: self.wake, slots_used, slots_wanted, can_move }
     }
 
     fn record(&self, task: &TaskId) -> Option<&'a TaskRecord> {
@@ -271,10 +284,11 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn actions(&mut self, orphans: usize) -> Vec<PlannedAction> {
+    fn actions(&mut self, orphans: usize) -> Admission {
         let tasks = self.inputs.tasks;
         let held = tasks.iter().filter(|(ix, _)| self.holds_slot(*ix)).count() + orphans;
-        let cap = usize::try_from(tasks.max_concurrent.get()).unwrap_or(usize::MAX);
+        let own = usize::try_from(tasks.max_concurrent.get()).unwrap_or(usize::MAX);
+        let cap = self.inputs.memory.allowance.map_or(own, |allowance| allowance.min(own));
         let mut actions = self.forgotten();
         let mut candidates = Vec::new();
         for (ix, spec) in tasks.iter() {
@@ -302,6 +316,9 @@ impl<'a> Planner<'a> {
         }
         self.spare_disks(&mut candidates);
         let admitted = admit(tasks, candidates.clone(), cap.saturating_sub(held));
+        let used = held + admitted.len();
+        // Where the plan's own bound is what holds them back, a shared slot would be of no use.
+        let wanted = (candidates.len() - admitted.len()).min(own.saturating_sub(used));
         let chosen: BTreeSet<TaskIx> = admitted.iter().map(|candidate| candidate.task).collect();
         for candidate in candidates.iter().filter(|candidate| !chosen.contains(&candidate.task)) {
             self.decisions[candidate.task.index()] = Decision::Wait(Reason::WaitingForSlot);
@@ -314,7 +331,7 @@ impl<'a> Planner<'a> {
             };
             actions.push(self.action(candidate.task, tasks.task(candidate.task), action));
         }
-        actions
+        Admission { actions, used, wanted }
     }
 
     /// While a disk is low nothing is made that would fill it; a container that was made already is started.

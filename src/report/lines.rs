@@ -32,6 +32,8 @@ pub struct LineReporter {
     folder: String,
     seen: HashMap<String, Seen>,
     heartbeat: Option<Duration>,
+    /// Tells this plan from others on the same page.
+    name: Option<String>,
     /// The monotonic clock when the last line was written, or the first pass was made.
     written: Option<Duration>,
     /// What to say when nothing happens: how the plan stood, where something can still happen.
@@ -46,6 +48,8 @@ type Seen = (Status, Option<Reason>, bool);
 struct Change<'a> {
     at: String,
     level: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    project: Option<&'a str>,
     task: &'a str,
     status: Status,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,6 +67,8 @@ struct Change<'a> {
 struct Notice<'a> {
     at: String,
     level: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    project: Option<&'a str>,
     message: &'a str,
 }
 
@@ -83,6 +89,7 @@ impl LineReporter {
             folder: folder.into(),
             seen: HashMap::new(),
             heartbeat: None,
+            name: None,
             written: None,
             standing: None,
         }
@@ -93,6 +100,13 @@ impl LineReporter {
     #[must_use]
     pub fn with_heartbeat(mut self, every: Option<Duration>) -> Self {
         self.heartbeat = every;
+        self
+    }
+
+    /// Names the plan in each line, where others write to the same page.
+    #[must_use]
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
         self
     }
 
@@ -112,10 +126,11 @@ impl LineReporter {
             return;
         }
         let line = match self.format {
-            LineFormat::Text => text(view, task),
+            LineFormat::Text => text(self.name.as_deref(), view, task),
             LineFormat::Json => json(&Change {
                 at: time::exact(view.at),
                 level: word(level),
+                project: self.name.as_deref(),
                 task: &task.id,
                 status: task.status,
                 was,
@@ -162,8 +177,11 @@ impl Reporter for LineReporter {
         }
         let at = time::exact(self.clock.now().wall);
         let line = match self.format {
-            LineFormat::Text => format!("{at}  {}: {}", word(level), escape::line(message)),
-            LineFormat::Json => json(&Notice { at, level: word(level), message }),
+            LineFormat::Text => {
+                let name = self.name.as_deref().map(|name| format!("{}: ", escape::line(name))).unwrap_or_default();
+                format!("{at}  {}: {name}{}", word(level), escape::line(message))
+            }
+            LineFormat::Json => json(&Notice { at, level: word(level), project: self.name.as_deref(), message }),
         };
         self.write(&line);
     }
@@ -185,9 +203,10 @@ fn standing(view: &View) -> Option<String> {
     Some(format!("still waiting: {}{runs}", view.summary.sentence()))
 }
 
-fn text(view: &View, task: &TaskView) -> String {
+fn text(name: Option<&str>, view: &View, task: &TaskView) -> String {
     let style = status_style(task.status, task.stale);
-    let mut line = format!("{}  {}  {style}{}{style:#}", time::exact(view.at), task.id, task.status);
+    let name = name.map(|name| format!("{}/", escape::line(name))).unwrap_or_default();
+    let mut line = format!("{}  {name}{}  {style}{}{style:#}", time::exact(view.at), task.id, task.status);
     let mut add = |text: &str| {
         line.push_str("  ");
         line.push_str(text);

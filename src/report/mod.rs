@@ -37,7 +37,7 @@ pub use junit::junit;
 pub use lines::{LineFormat, LineReporter};
 pub use live::{LiveReporter, Size};
 pub use merges::merge_commands;
-pub use metrics::{Format as MetricsFormat, Metrics, write_textfile};
+pub use metrics::{Format as MetricsFormat, Metrics, merged_text, write_textfile, write_textfile_text};
 pub use plan_text::{NextAction, NextPass, Waiting};
 pub use review::{BranchFacts, BranchReview, Review, ReviewFacts, tops};
 pub use view::{FORMAT, OrphanView, Summary, TaskView, View, plural};

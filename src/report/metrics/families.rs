@@ -232,20 +232,52 @@ impl Metrics {
     }
 
     fn families(&self) -> Vec<MetricFamily> {
+        self.families_as(&self.project())
+    }
+
+    fn project(&self) -> String {
+        self.project.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn families_as(&self, project: &str) -> Vec<MetricFamily> {
         let mut families = self.registry.gather();
-        let project = self.project.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for family in families.iter_mut().filter(|family| !OF_PROCESS.contains(&family.name())) {
             for metric in family.mut_metric() {
                 let mut labels = metric.take_label();
                 let mut label = LabelPair::default();
                 label.set_name("project".to_owned());
-                label.set_value(project.clone());
+                label.set_value(project.to_owned());
                 labels.insert(0, label);
                 metric.set_label(labels);
             }
         }
         families
     }
+}
+
+/// What a scrape is told of several plans: the families of the process from `process`, all others from each plan. Plans of
+/// one name get a number behind it, since two series of one name are none.
+pub fn merged_text(process: &Metrics, plans: &[&Metrics], format: Format) -> String {
+    let mut merged: std::collections::BTreeMap<String, MetricFamily> = std::collections::BTreeMap::new();
+    for family in process.registry.gather().into_iter().filter(|family| OF_PROCESS.contains(&family.name())) {
+        merged.insert(family.name().to_owned(), family);
+    }
+    let mut names: std::collections::HashMap<String, u32> = std::collections::HashMap::new();
+    for plan in plans {
+        let project = plan.project();
+        let count = names.entry(project.clone()).or_default();
+        *count += 1;
+        let project = if *count == 1 { project } else { format!("{project} ({count})") };
+        for mut family in plan.families_as(&project).into_iter().filter(|family| !OF_PROCESS.contains(&family.name())) {
+            match merged.entry(family.name().to_owned()) {
+                std::collections::btree_map::Entry::Vacant(entry) => drop(entry.insert(family)),
+                std::collections::btree_map::Entry::Occupied(mut entry) => {
+                    entry.get_mut().mut_metric().extend(family.take_metric());
+                }
+            }
+        }
+    }
+    encode::encode(&merged.into_values().collect::<Vec<_>>(), format)
 }
 
 fn seconds(at: Timestamp) -> f64 {
@@ -389,6 +421,24 @@ mod tests {
         assert_eq!(value(&metrics, r#"orchestrate_task_duration_seconds_count{project="p"}"#), "1");
         assert_eq!(value(&metrics, r#"orchestrate_launch_duration_seconds_sum{project="p"}"#), "2");
         assert_eq!(value(&metrics, r#"orchestrate_launch_duration_seconds_count{project="p"}"#), "1");
+    }
+
+    #[test]
+    fn several_plans_are_one_exposition_without_a_doubled_series() {
+        let (process, a, b, c) =
+            (Metrics::new("1", ""), Metrics::new("1", "a"), Metrics::new("1", "b"), Metrics::new("1", "a"));
+        process.requested(Operation::ALL[0], Duration::from_secs(1));
+        let text = merged_text(&process, &[&a, &b, &c], Format::Text);
+        let series: Vec<&str> =
+            text.lines().filter(|l| !l.starts_with('#')).map(|l| l.rsplit_once(' ').expect("a sample").0).collect();
+        let unique: std::collections::BTreeSet<&&str> = series.iter().collect();
+        assert_eq!(unique.len(), series.len());
+        let heads: Vec<&str> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
+        assert_eq!(heads.iter().collect::<std::collections::BTreeSet<_>>().len(), heads.len());
+        for project in ["a", "b", "a (2)"] {
+            assert!(text.contains(&format!("orchestrate_spec_valid{{project=\"{project}\"}} ")), "{text}");
+        }
+        assert_eq!(text.matches("orchestrate_build_info{").count(), 1);
     }
 
     #[test]

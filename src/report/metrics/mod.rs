@@ -6,5 +6,5 @@ mod families;
 mod textfile;
 
 pub use encode::Format;
-pub use families::Metrics;
-pub use textfile::write as write_textfile;
+pub use families::{Metrics, merged_text};
+pub use textfile::{write as write_textfile, write_text as write_textfile_text};

@@ -11,9 +11,14 @@ use crate::record::{FileError, Files};
 /// Replaces the file at once, so that a collector never reads a part of it. Readable by all: the collector is another
 /// user. The collector takes only names that end in `.prom`, which the temporary file's does not.
 pub fn write(files: &dyn Files, path: &Path, metrics: &Metrics) -> Result<(), FileError> {
+    write_text(files, path, &metrics.text(Format::Text))
+}
+
+/// The same with a text that was made already.
+pub fn write_text(files: &dyn Files, path: &Path, text: &str) -> Result<(), FileError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let temp = files.write_temp(dir, &format!(".{name}."), metrics.text(Format::Text).as_bytes(), None)?;
+    let temp = files.write_temp(dir, &format!(".{name}."), text.as_bytes(), None)?;
     let replaced = fs::set_permissions(&temp, fs::Permissions::from_mode(0o644))
         .map_err(|error| FileError::new("set the mode of", &temp, error))
         .and_then(|()| files.rename(&temp, path));
