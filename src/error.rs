@@ -144,6 +144,11 @@ impl Report {
         self
     }
 
+    /// In one line: the message and its causes.
+    pub fn sentence(&self) -> String {
+        std::iter::once(&self.message).chain(&self.causes).map(String::as_str).collect::<Vec<_>>().join(": ")
+    }
+
     /// The exit code that goes with it.
     pub fn exit_code(&self) -> ExitCode {
         match self.kind {

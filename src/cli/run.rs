@@ -12,8 +12,10 @@ use super::app::Outcome;
 use super::args::TableFormat;
 use super::changes::watch_files;
 use super::ci::Ci;
+use super::fleet::{self, Ended};
 use super::hooks::Hooks;
 use super::output::Progress;
+use super::repositories::{ReposFlags, Repositories};
 use super::service::Service;
 use super::signals::{self, Caught, Signals};
 use super::watch::{Watch, Watchers};
@@ -37,7 +39,7 @@ use crate::spec;
 pub(super) struct Run {
     /// End when nothing can move any more: 0 where all tasks are completed, else 1; suspended with work left: 6
     #[arg(long)]
-    until_done: bool,
+    pub(super) until_done: bool,
 
     /// End after so long whatever stands, with 6; containers go on running
     #[arg(long, value_name = "DURATION", env = "ORCHESTRATE_TIMEOUT", hide_env_values = true, value_parser = duration)]
@@ -53,9 +55,12 @@ pub(super) struct Run {
     #[arg(value_parser = duration, default_value = "5m")]
     resync: Duration,
 
-    /// Run at most so many tasks at once, whatever the plan file says
+    /// Run at most so many tasks at once, whatever the plan file says; of several repositories together, beside each plan's own bound
     #[arg(long, value_name = "N", env = "ORCHESTRATE_MAX_CONCURRENT", hide_env_values = true)]
-    max_concurrent: Option<NonZeroU32>,
+    pub(super) max_concurrent: Option<NonZeroU32>,
+
+    #[command(flatten)]
+    repos: ReposFlags,
 
     /// How to show the tasks at the end
     #[arg(
@@ -74,13 +79,13 @@ pub(super) struct Run {
     heartbeat: Duration,
 
     #[command(flatten)]
-    watch: Watch,
+    pub(super) watch: Watch,
 
     #[command(flatten)]
     ci: Ci,
 
     #[command(flatten)]
-    hooks: Hooks,
+    pub(super) hooks: Hooks,
 }
 
 fn duration(text: &str) -> Result<Duration, &'static str> {
@@ -93,11 +98,13 @@ fn duration_or_zero(text: &str) -> Result<Duration, &'static str> {
 
 impl Run {
     pub(super) fn run(&self, context: &Context) -> Outcome {
+        if let Some(repositories) = self.repos.several(&context.global.dir) {
+            return self.run_several(&context.without_folder(), &repositories);
+        }
         let mut world = context.world()?;
         let watchers = self.watch.watchers(context, &mut world);
         let reconciler = context.open(&world, self.max_concurrent)?;
-        let heartbeat = Some(self.heartbeat).filter(|every| !every.is_zero());
-        let mut progress = context.output.progress(Arc::clone(&world.clock), &world.folder, heartbeat);
+        let mut progress = context.output.progress(Arc::clone(&world.clock), &world.folder, self.heartbeat());
         let caught = Caught::default();
         let ended = block_on(self.reconcile(context, &world, watchers.as_ref(), reconciler, &mut progress, &caught))?;
         progress.finish();
@@ -112,6 +119,59 @@ impl Run {
             super::review::show(context, &world, &snapshot, &view)?;
         }
         self.outcome(context, end, &caught)
+    }
+
+    /// How often lines tell of a long wait.
+    pub(super) fn heartbeat(&self) -> Option<Duration> {
+        Some(self.heartbeat).filter(|every| !every.is_zero())
+    }
+
+    /// How each loop runs.
+    pub(super) fn options(&self) -> RunOptions {
+        RunOptions {
+            until_done: self.until_done,
+            timeout: self.timeout,
+            resync: self.resync,
+            stall_timeout: self.stall_timeout,
+            beat_every: Service::beat_every(),
+        }
+    }
+
+    fn run_several(&self, context: &Context, repositories: &Repositories) -> Outcome {
+        let caught = Caught::default();
+        let ended = block_on(fleet::reconcile(self, context, repositories, &caught))??;
+        let mut code = ExitCode::Done;
+        for Ended { folder, outcome } in ended {
+            let next = match outcome {
+                Ok((end, snapshot, world, context)) => {
+                    let view = View::of(&snapshot, &world.folder);
+                    if self.output == TableFormat::Table {
+                        context.output.data(&format!("{}\n", folder.display()))?;
+                    }
+                    self.ci.show(&context, &world, &view, self.output)?;
+                    match end {
+                        RunEnd::Stopped => ExitCode::Done,
+                        end => self.outcome(&context, end, &caught).unwrap_or_else(|report| report.exit_code()),
+                    }
+                }
+                Err(report) => report.exit_code(),
+            };
+            // What cannot be served weighs more than what failed, and that more than what is unfinished.
+            let weight = |code: ExitCode| match code {
+                ExitCode::Done => 0,
+                ExitCode::Unfinished => 1,
+                ExitCode::Unsuccessful => 2,
+                _ => 3,
+            };
+            if weight(next) > weight(code) {
+                code = next;
+            }
+        }
+        match caught.load(Ordering::SeqCst) {
+            0 => {}
+            signal => signals::raise(signal),
+        }
+        Ok(code)
     }
 
     async fn reconcile(
@@ -132,13 +192,7 @@ impl Run {
         background.spawn(signals.watch(wakeups.shutdown.clone(), Arc::clone(caught), reload, service.reloading()));
         let watched = std::iter::once(&*world.plan_file).chain(world.spec.path()).map(Into::into).collect();
         background.spawn(watch_files(Arc::clone(&world.files), watched, Arc::clone(&wakeups.changes)));
-        let options = RunOptions {
-            until_done: self.until_done,
-            timeout: self.timeout,
-            resync: self.resync,
-            stall_timeout: self.stall_timeout,
-            beat_every: Service::beat_every(),
-        };
+        let options = self.options();
         let mut board = watchers.map(|watchers| Arc::clone(&watchers.board));
         let _server = match watchers {
             Some(watchers) => self.watch.serve(context, world, watchers, &reconciler)?,

@@ -52,6 +52,13 @@ pub(super) struct World {
 }
 
 impl Context {
+    /// The same without a folder: paths are relative to where we were started.
+    pub(super) fn without_folder(&self) -> Self {
+        let mut context = self.at(Path::new("."));
+        context.global.dir.clear();
+        context
+    }
+
     /// The same for another folder.
     pub(super) fn at(&self, folder: &Path) -> Self {
         Self {

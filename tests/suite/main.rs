@@ -20,6 +20,7 @@ mod docker_faults;
 mod docker_main_job;
 mod docker_outage;
 mod fake_runtime;
+mod fleet;
 mod fuzz_corpus;
 mod git_isolated;
 mod git_merge;
