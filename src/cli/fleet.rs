@@ -95,7 +95,10 @@ pub(super) async fn reconcile(
     let mut members = BTreeMap::new();
     let mut ended = Vec::new();
     let mut loops: Loops<'_> = FuturesUnordered::new();
-    fleet.rescan(repositories, &mut members, &loops, true)?;
+    fleet.rescan(repositories, &mut members, &loops, &mut ended)?;
+    if run.until_done && members.is_empty() {
+        return Err(Report::new(Kind::Usage, "there is no repository to serve"));
+    }
     let beat = Service::beat_every().map_or(RESCAN, |every| every.min(RESCAN));
     let mut written = None;
     while !stop.is_cancelled() || !loops.is_empty() {
@@ -117,7 +120,7 @@ pub(super) async fn reconcile(
             () = tokio::time::sleep(beat) => {}
         }
         if !stop.is_cancelled()
-            && let Err(report) = fleet.rescan(repositories, &mut members, &loops, false)
+            && let Err(report) = fleet.rescan(repositories, &mut members, &loops, &mut ended)
         {
             context.output.warn(&report.render());
         }
@@ -140,19 +143,16 @@ pub(super) async fn reconcile(
     Ok(ended)
 }
 
-impl<'a> Fleet<'a> {
+impl Fleet<'_> {
     /// Begins what is new or due, and ends what is gone.
     fn rescan<'f>(
         &'f self,
         repositories: &Repositories,
         members: &mut BTreeMap<PathBuf, Member>,
         loops: &Loops<'f>,
-        is_first: bool,
+        ended: &mut Vec<Ended>,
     ) -> Result<(), Report> {
         let wanted = repositories.list()?;
-        if is_first && wanted.is_empty() && self.run.until_done {
-            return Err(Report::new(Kind::Usage, "there is no repository to serve"));
-        }
         members.retain(|folder, member| {
             if wanted.contains(folder) {
                 return true;
@@ -177,6 +177,11 @@ impl<'a> Fleet<'a> {
                 Ok(work) => {
                     loops.push(work);
                     members.insert(folder, Member::Served { stop, reload });
+                }
+                Err(report) if self.run.until_done => {
+                    self.tell(&folder, &report);
+                    members.insert(folder.clone(), Member::Over);
+                    ended.push(Ended { folder, outcome: Err(report) });
                 }
                 Err(report) => self.bear(folder, &report, pause, members),
             }
