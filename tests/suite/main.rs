@@ -44,5 +44,6 @@ mod record_files;
 mod record_lock;
 mod record_plan_file;
 mod sim;
+mod soak;
 mod specs;
 mod transport;
