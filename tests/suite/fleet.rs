@@ -25,7 +25,7 @@ impl Fleet {
             let told = fleet.told();
             told.lines().find_map(|line| line.strip_prefix("serving ").map(str::to_owned))
         });
-        fleet.address = line.trim_start_matches("http://").trim_end_matches('/').to_owned();
+        line.trim_start_matches("http://").trim_end_matches('/').clone_into(&mut fleet.address);
         fleet
     }
 
