@@ -15,6 +15,7 @@ mod run;
 mod slots;
 mod snapshot;
 mod sources;
+mod stream;
 mod survey;
 mod timers;
 

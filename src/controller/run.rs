@@ -1,12 +1,9 @@
 //! The loop: woken by the engine's events, by what came of jobs, by changes of the file and by timers; one pass for each
 //! wake, whatever woke it.
 
-use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use futures::stream::BoxStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -19,6 +16,7 @@ use super::publishing::{PublishResult, Publishing};
 use super::reconciler::Reconciler;
 use super::refresh::Refreshed;
 use super::snapshot::{Beat, Level, Reporter, Snapshot};
+use super::stream::{Events, next};
 use super::timers::{Timers, sleep_until};
 use crate::act::{Outcome, has_written, one_line};
 use crate::observe::{AttemptKey, ObservedContainer};
@@ -49,8 +47,6 @@ enum Work {
     Heard(AttemptKey, Option<bool>),
     Published(Publishing, PublishResult),
 }
-
-type Events = BoxStream<'static, Result<RuntimeEvent, RuntimeError>>;
 
 #[expect(clippy::struct_excessive_bools, reason = "each tells whether one kind of work is under way")]
 struct Loop<'a> {
@@ -166,7 +162,9 @@ impl Loop<'_> {
         } else {
             (tasks, plan)
         };
-        self.report_slots(&plan);
+        if let Some(share) = &self.wakeups.share {
+            share.tell(&plan, self.timers.stop.is_none() && self.reconciler.unavailable().is_none());
+        }
         let moved = self.statuses != plan.tasks;
         if self.looked && moved {
             self.statuses.clone_from(&plan.tasks);
@@ -203,18 +201,6 @@ impl Loop<'_> {
             self.timers.tell = Some(due);
         }
         may
-    }
-
-    /// Tells those who share slots with us how many we use. Whoever cannot launch wants none, so that nobody waits for a
-    /// slot that is not used.
-    fn report_slots(&self, plan: &Plan) {
-        let Some(share) = &self.wakeups.share else { return };
-        if self.timers.stop.is_none() && self.reconciler.unavailable().is_none() {
-            share.report(plan.slots_used, plan.slots_wanted);
-        } else {
-            let unbegun = plan.actions.iter().filter(|action| action.action.takes_slot()).count();
-            share.report(plan.slots_used - unbegun, 0);
-        }
     }
 
     /// Whether something that is shown beside the statuses is another than was told last.
@@ -504,11 +490,4 @@ impl Loop<'_> {
 enum Pass {
     Wait(Option<Duration>),
     End(RunEnd),
-}
-
-async fn next(events: &mut Option<Events>) -> Option<Result<RuntimeEvent, RuntimeError>> {
-    match events {
-        Some(events) => events.next().await,
-        None => pending().await,
-    }
 }

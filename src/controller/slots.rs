@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::plan::Plan;
+
 /// The slots, given out fairly: a free one goes to the plan that holds the fewest of those that can use it, and among
 /// equals to the one that got one longest ago.
 ///
@@ -83,6 +85,16 @@ impl Share {
     /// How many attempts of this plan may be live.
     pub fn allowance(&self) -> usize {
         self.slots.state().plans.get(&self.id).map_or(0, |plan| plan.granted)
+    }
+
+    /// Tells what a plan uses and wants. Whoever cannot launch wants none, so that nobody waits for a slot that is not used.
+    pub(super) fn tell(&self, plan: &Plan, can_launch: bool) {
+        if can_launch {
+            self.report(plan.slots_used, plan.slots_wanted);
+        } else {
+            let unbegun = plan.actions.iter().filter(|action| action.action.takes_slot()).count();
+            self.report(plan.slots_used - unbegun, 0);
+        }
     }
 
     /// Tells how many slots are used and how many more could be.
