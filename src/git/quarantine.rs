@@ -24,6 +24,9 @@ const PACK_LIMIT: u64 = 1024 * 1024 * 1024;
 /// More packs than a person's git makes before it joins them.
 const PACKS: usize = 200;
 const ENTRIES: u32 = 5_000_000;
+/// What a person does about something too large.
+const LARGE: &str =
+    "leave files that large out of its commits (`.gitignore`, Git LFS or a mount), then `orchestrate retry` the task";
 
 /// The private objects of an attempt.
 pub(super) struct Quarantine {
@@ -58,10 +61,8 @@ impl Quarantine {
     pub(super) fn find(&self, id: ObjectId) -> Result<Option<(gix::object::Kind, Vec<u8>)>, GitError> {
         self.take_loose(id)?;
         let mut buffer = Vec::new();
-        let found = self
-            .objects
-            .try_find(&id, &mut buffer)
-            .map_err(|error| refused(format!("object {id} cannot be read: {error}")))?;
+        let found =
+            self.objects.try_find(&id, &mut buffer).map_err(|error| unreadable(&format!("object {id}"), &error))?;
         let Some(kind) = found.map(|data| data.kind) else { return Ok(None) };
         self.spend(buffer.len() as u64)?;
         let real =
@@ -74,15 +75,18 @@ impl Quarantine {
 
     fn spend(&self, bytes: u64) -> Result<(), GitError> {
         if bytes > OBJECT_LIMIT {
-            return Err(refused(format!("an object has more than {} MiB", OBJECT_LIMIT >> 20)));
+            return Err(refused(format!(
+                "an object has {} MiB, and no more than {} MiB are taken; {LARGE}",
+                bytes.div_ceil(1 << 20),
+                OBJECT_LIMIT >> 20
+            )));
         }
-        match self.left.get().checked_sub(bytes) {
-            Some(left) => {
-                self.left.set(left);
-                Ok(())
-            }
-            None => Err(refused(format!("its objects have more than {} GiB together", TOTAL_LIMIT >> 30))),
-        }
+        let limit = TOTAL_LIMIT >> 30;
+        let left = self.left.get().checked_sub(bytes).ok_or_else(|| {
+            refused(format!("its objects have more than {limit} GiB together, the most that is taken; {LARGE}"))
+        })?;
+        self.left.set(left);
+        Ok(())
     }
 
     fn take_loose(&self, id: ObjectId) -> Result<(), GitError> {
@@ -97,7 +101,14 @@ impl Quarantine {
         let Some(jail) = source.enter(folder).map_err(taking)? else { return Ok(()) };
         let Some(file) = jail.file(OsStr::new(name)).map_err(taking)? else { return Ok(()) };
         std::fs::create_dir_all(self.dir.join(folder)).map_err(taking)?;
-        copy(file, &target, OBJECT_LIMIT)
+        copy(file, &target, OBJECT_LIMIT)?;
+        // A file of a few bytes can claim gigabytes; told by its size here, and not as something that cannot be read.
+        let header = gix::objs::FindHeader::try_header(&self.objects, &id)
+            .map_err(|error| unreadable(&format!("object {id}"), &error))?;
+        match header {
+            Some(header) if header.size > OBJECT_LIMIT => self.spend(header.size),
+            _ => Ok(()),
+        }
     }
 
     fn take_packs(&self, packs: &Path) -> Result<(), GitError> {
@@ -129,7 +140,7 @@ impl Quarantine {
                 self.hash,
                 options,
             )
-            .map_err(|error| refused(format!("a pack cannot be read: {error}")))?;
+            .map_err(|error| unreadable("a pack", &error))?;
             admin::remove_file(&target)?;
         }
         Ok(())
@@ -138,7 +149,7 @@ impl Quarantine {
     /// Adds up what a pack inflates to, deltas applied, before anything is allocated for it: a few bytes can claim to be
     /// gigabytes.
     fn measure(&self, pack: &Path) -> Result<(), GitError> {
-        let bad = |error: gix::Error| refused(format!("a pack cannot be read: {error}"));
+        let bad = |error: gix::Error| unreadable("a pack", &error);
         let file = gix_pack::data::File::at(pack, self.hash).map_err(bad)?;
         if file.num_objects() > ENTRIES {
             return Err(refused(format!("a pack has more than {ENTRIES} objects")));
@@ -175,6 +186,20 @@ fn is_pack(name: &OsStr) -> bool {
         .is_some_and(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
+/// Refused with all that is known of why: the outermost error often says no more than what was tried.
+fn unreadable(what: &str, error: &(dyn std::error::Error + 'static)) -> GitError {
+    let mut text = format!("{what} cannot be read");
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let cause = error.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+        next = error.source();
+    }
+    refused(text)
+}
+
 /// The second of the two sizes that a delta starts with.
 fn delta_result_size(delta: &[u8]) -> Option<u64> {
     let mut bytes = delta.iter();
@@ -196,7 +221,10 @@ fn copy(from: std::fs::File, to: &Path, limit: u64) -> Result<(), GitError> {
     let mut target = std::fs::File::create_new(to).map_err(io("take over", to))?;
     let copied = std::io::copy(&mut from.take(limit + 1), &mut target).map_err(io("take over", to))?;
     if copied > limit {
-        return Err(refused(format!("a file of its objects has more than {} MiB", limit >> 20)));
+        let limit = limit >> 20;
+        return Err(refused(format!(
+            "a file of its objects has more than {limit} MiB, the most that is taken; {LARGE}"
+        )));
     }
     Ok(())
 }
@@ -210,6 +238,17 @@ mod tests {
         assert_eq!(delta_result_size(&[0x05, 0x07]), Some(7));
         assert_eq!(delta_result_size(&[0x85, 0x01, 0x80, 0x80, 0x80, 0x80, 0x04]), Some(1 << 30));
         assert_eq!(delta_result_size(&[0x85]), None);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_down_to_its_cause() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("find it")]
+        struct Outer(#[source] std::io::Error);
+        let error = unreadable("object 1", &Outer(std::io::Error::other("too large")));
+        assert!(
+            matches!(error, GitError::Refused { reason, .. } if reason == "object 1 cannot be read: find it: too large")
+        );
     }
 
     #[test]

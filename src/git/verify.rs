@@ -171,7 +171,8 @@ impl Walk<'_> {
                     let reference = was.filter(|(mode, _)| mode.is_tree()).map(|(_, oid)| oid);
                     open.push((entry.oid.to_owned(), reference, false));
                 } else if !entry.mode.is_commit() {
-                    self.blob(entry.oid.to_owned(), at_root && entry.filename == ".gitmodules")?;
+                    self.blob(entry.oid.to_owned(), at_root && entry.filename == ".gitmodules")
+                        .map_err(|error| about(entry.filename, error))?;
                 }
             }
             judge_whole(&bytes, id)?;
@@ -206,6 +207,16 @@ impl Walk<'_> {
             },
         };
         if kind == wanted { Ok(bytes) } else { Err(refused(format!("object {id} is no {wanted}"))) }
+    }
+}
+
+/// Names the file that something is refused for; an object's id tells a person little.
+fn about(name: &BStr, error: GitError) -> GitError {
+    match error {
+        GitError::Refused { reason, kept } if !reason.starts_with('`') => {
+            GitError::Refused { reason: format!("`{name}`: {reason}"), kept }
+        }
+        other => other,
     }
 }
 
