@@ -3,6 +3,7 @@
 
 mod base;
 mod capture;
+mod clean;
 mod context;
 mod error;
 mod executor;
@@ -19,6 +20,7 @@ mod secrets;
 mod start;
 
 pub use capture::{Capture, Captured, HEAD, LogCapture, LogFailure, LogResult, TAIL, capture_log};
+pub use clean::{Cleaned, Leftover, Removed, clean, look};
 pub use context::{Context, Ports};
 pub use error::{ActError, Disposition, one_line};
 pub use executor::Executor;

@@ -55,6 +55,7 @@ fn run(version: &'static str, args: Vec<OsString>) -> ExitCode {
         Command::Cancel(cancel) => cancel.run(&context),
         Command::Suspend(suspend) => suspend.run(&context),
         Command::Resume(resume) => resume.run(&context),
+        Command::Clean(clean) => clean.run(&context),
         Command::Doctor(doctor) => doctor.run(&context),
         Command::Init(init) => init.run(&context),
         Command::Validate(validate) => validate.run(&context),

@@ -8,7 +8,8 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
 
 use super::{
-    describe, doctor, events, graph, init, logs, once, plan, request, review, run, schema, shell, status, validate,
+    clean, describe, doctor, events, graph, init, logs, once, plan, request, review, run, schema, shell, status,
+    validate,
 };
 use crate::plan::DiskFloor;
 use crate::spec::RuntimeKind;
@@ -187,6 +188,7 @@ pub(super) enum Command {
     Cancel(request::Cancel),
     Suspend(request::Suspend),
     Resume(request::Resume),
+    Clean(clean::Clean),
     Doctor(doctor::DoctorCommand),
     Init(init::Init),
     Validate(validate::Validate),
@@ -199,7 +201,7 @@ pub(super) enum Command {
 pub(super) const GROUPS: [(&str, &[&str]); 4] = [
     ("Work off a plan", &["once", "run", "plan"]),
     ("Look", &["status", "describe", "logs", "events", "graph", "review"]),
-    ("Steer", &["retry", "cancel", "suspend", "resume"]),
+    ("Steer", &["retry", "cancel", "suspend", "resume", "clean"]),
     ("Set up", &["doctor", "init", "validate", "schema", "completions", "man"]),
 ];
 

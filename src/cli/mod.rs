@@ -5,6 +5,7 @@ mod app;
 mod args;
 mod changes;
 mod ci;
+mod clean;
 mod describe;
 mod doctor;
 mod events;

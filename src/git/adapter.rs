@@ -5,8 +5,8 @@ use std::path::Path;
 use async_trait::async_trait;
 
 use super::contract::{
-    AccessRequest, BranchResult, BranchSummary, CommitId, GitAccessPlan, GitError, MergeHead, MergeOutcome, Repository,
-    RepositoryLayout, ResultRequest, StartOverRequest, WorktreeRequest, WorktreeState,
+    AccessRequest, BranchResult, BranchSummary, CommitId, GitAccessPlan, GitError, MergeHead, MergeOutcome, Merged,
+    Repository, RepositoryLayout, ResultRequest, StartOverRequest, WorktreeRequest, WorktreeState,
 };
 use super::open::{GixRepository, Steer, commit_id, failed, missing, open};
 use super::{access, merge, own, refs, start_over, summary, take, worktree};
@@ -96,6 +96,31 @@ impl Repository for GixRepository {
     async fn conflicts(&self, target: &CommitId, head: &CommitId) -> Result<Vec<String>, GitError> {
         let (target, head) = (target.clone(), head.clone());
         self.blocking(move |git| merge::conflicts(&git.common(Steer::Nothing)?, &target, &head)).await
+    }
+
+    async fn merged(&self, target: &CommitId, head: &CommitId) -> Result<Merged, GitError> {
+        let (target, head) = (target.clone(), head.clone());
+        self.blocking(move |git| merge::merged(&git.common(Steer::Nothing)?, &target, &head)).await
+    }
+
+    async fn removable(&self, worktree: &Path) -> Result<Option<u64>, GitError> {
+        let path = worktree.to_owned();
+        self.blocking(move |git| worktree::removable(git, &path)).await
+    }
+
+    async fn remove_branch(
+        &self,
+        branch: &str,
+        tip: &CommitId,
+        kept_ref: Option<&str>,
+    ) -> Result<Option<String>, GitError> {
+        let (branch, tip, kept_ref) = (branch.to_owned(), tip.clone(), kept_ref.map(ToOwned::to_owned));
+        self.blocking(move |git| {
+            let kept = worktree::remove_branch(git, &branch, &tip, kept_ref.as_deref())?;
+            own::hand_over(&git.layout, &[])?;
+            Ok(kept)
+        })
+        .await
     }
 
     async fn remove_worktree(&self, worktree: &Path) -> Result<(), GitError> {

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::contract::{GitError, RepositoryLayout};
@@ -296,6 +296,21 @@ pub(super) fn remove_file(path: &Path) -> Result<(), GitError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(io("remove", path)(error)),
     }
+}
+
+/// Bytes on disk below a folder, links themselves and not their targets. What cannot be read counts nothing.
+pub(super) fn disk_usage(path: &Path) -> u64 {
+    let mut bytes = 0;
+    let mut open = vec![path.to_owned()];
+    while let Some(path) = open.pop() {
+        let Ok(meta) = path.symlink_metadata() else { continue };
+        bytes += meta.blocks() * 512;
+        if meta.is_dir() {
+            let entries = path.read_dir().into_iter().flatten().flatten();
+            open.extend(entries.map(|entry| entry.path()));
+        }
+    }
+    bytes
 }
 
 /// Removes a folder with what is in it, links themselves and not their targets; one that is gone is fine.

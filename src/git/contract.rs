@@ -87,8 +87,41 @@ pub trait Repository: Send + Sync {
     /// Paths that would conflict if `head` were merged into `target`; empty where it merges.
     async fn conflicts(&self, target: &CommitId, head: &CommitId) -> Result<Vec<String>, GitError>;
 
+    /// Whether a branch's work is in `target` already.
+    async fn merged(&self, target: &CommitId, head: &CommitId) -> Result<Merged, GitError> {
+        Ok(if self.contains(target, head).await? { Merged::Commits } else { Merged::No })
+    }
+
+    /// How many bytes on disk a worktree takes that [`Repository::remove_worktree`] would remove; `None`: there is none.
+    async fn removable(&self, worktree: &Path) -> Result<Option<u64>, GitError> {
+        Err(GitError::Unsupported(format!("it cannot look at {}", worktree.display())))
+    }
+
     /// Removes a worktree that has no uncommitted work, keeping its branch. One that is gone already is fine.
     async fn remove_worktree(&self, worktree: &Path) -> Result<(), GitError>;
+
+    /// Removes a branch that stands at a commit and is checked out nowhere. With `kept_ref`, the commit gets that ref first
+    /// (or one of its name and a number). Gives the ref.
+    async fn remove_branch(
+        &self,
+        branch: &str,
+        tip: &CommitId,
+        kept_ref: Option<&str>,
+    ) -> Result<Option<String>, GitError> {
+        let _ = (tip, kept_ref);
+        Err(GitError::Unsupported(format!("it cannot remove `{branch}`")))
+    }
+}
+
+/// Whether a branch's work is in what it would be merged into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Merged {
+    /// Its commits are.
+    Commits,
+    /// Its changes are (a squash merge, or picked by hand); its commits are not.
+    Content,
+    /// It holds work that is not.
+    No,
 }
 
 /// One input of a merge.

@@ -6,7 +6,7 @@ use gix::merge::tree::TreatAsUnresolved;
 use gix::objs::{Find, FindHeader as _, TreeRefIter, Write as _};
 use gix::{ObjectId, Repository};
 
-use super::contract::{CommitId, GitError, MergeHead, MergeOutcome};
+use super::contract::{CommitId, GitError, MergeHead, MergeOutcome, Merged};
 use super::identity;
 use super::open::{commit_id, failed};
 use super::refs;
@@ -60,6 +60,19 @@ pub(super) fn conflicts(repo: &Repository, target: &CommitId, head: &CommitId) -
         Folded::Conflict(paths, _) if paths.is_empty() => Err(GitError::Unrelated(target.clone(), head.clone())),
         Folded::Conflict(paths, _) => Ok(paths),
     }
+}
+
+/// Whether a head's work is in `target`: its commits, or all that merging it would change.
+pub(super) fn merged(repo: &Repository, target: &CommitId, head: &CommitId) -> Result<Merged, GitError> {
+    let (target_id, head_id) = (refs::commit_of(repo, target)?, refs::commit_of(repo, head)?);
+    if refs::contains(repo, target_id, head_id)? {
+        return Ok(Merged::Commits);
+    }
+    let memory = repo.clone().with_object_memory();
+    Ok(match fold(&memory, &[target_id, head_id])? {
+        Folded::Tree(tree) if tree == tree_of(&memory, target_id)? => Merged::Content,
+        Folded::Tree(_) | Folded::Conflict(..) => Merged::No,
+    })
 }
 
 /// Heads that no other head contains, in the given order.

@@ -104,6 +104,17 @@ pub(super) fn ensure(repo: &gix::Repository, full_ref: &str, new: gix::ObjectId,
     }
 }
 
+/// Removes a ref that stands at a commit.
+pub(super) fn delete(repo: &gix::Repository, full_ref: &str, old: gix::ObjectId) -> Result<(), GitError> {
+    let expected = PreviousValue::MustExistAndMatch(Target::Object(old));
+    let change = Change::Delete { expected, log: RefLog::AndReference };
+    let edit = RefEdit { name: full_name(full_ref)?, deref: false, change };
+    let time = identity::now_as_git();
+    repo.edit_references_as([edit], Some(identity::signature(&time)))
+        .map(drop)
+        .map_err(|error| failed(format!("remove `{full_ref}`"), error))
+}
+
 /// Keeps a commit under a ref; a second and third one under a numbered name beside it, so that none pushes out another.
 pub(super) fn keep(repo: &gix::Repository, kept_ref: &str, id: gix::ObjectId, why: &str) -> Result<String, GitError> {
     for number in 1_u32.. {

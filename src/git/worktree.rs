@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use gix::{ObjectId, Repository};
 
 use super::admin::{self, Admin, Head};
-use super::contract::{GitError, RepositoryLayout, WorktreeRequest, WorktreeState};
+use super::contract::{CommitId, GitError, RepositoryLayout, WorktreeRequest, WorktreeState};
 use super::open::{GixRepository, Steer, commit_id, failed, io, missing, open};
 use super::refs::{self, RefValue};
 use super::{exclude, identity, own, scan};
@@ -74,6 +74,40 @@ pub(super) fn ensure(git: &GixRepository, request: &WorktreeRequest) -> Result<W
     };
     fill(git, &admin, &path, request, tip, place)?;
     Ok(WorktreeState { path, git_dir: admin.dir, tip: commit_id(tip) })
+}
+
+/// The bytes on disk of a worktree that [`remove`] would remove; `None`: there is none.
+pub(super) fn removable(git: &GixRepository, worktree: &Path) -> Result<Option<u64>, GitError> {
+    let path = absolute(git, worktree)?;
+    match (Place::at(&path)?, Admin::find(&git.layout.common_dir, &path)?) {
+        (Place::Nothing, None) => Ok(None),
+        (Place::Nothing, Some(admin)) if admin.is_ours() => Ok(Some(0)),
+        (Place::Empty, None) => Ok(Some(0)),
+        (Place::Folder | Place::Empty, Some(admin)) if admin.is_ours() => {
+            if !admin.is_in_the_making() {
+                refuse_losing_work(git, &admin, &path)?;
+            }
+            Ok(Some(admin::disk_usage(&path)))
+        }
+        _ => Err(GitError::ForeignPath { path, what: "a worktree that is not ours" }),
+    }
+}
+
+/// Removes a branch that stands at a commit and is checked out nowhere, with its base ref left for the records.
+pub(super) fn remove_branch(
+    git: &GixRepository,
+    branch: &str,
+    tip: &CommitId,
+    kept_ref: Option<&str>,
+) -> Result<Option<String>, GitError> {
+    let repo = git.common(Steer::Nothing)?;
+    let id = refs::commit_of(&repo, tip)?;
+    if let Some(path) = Admin::holder(&git.layout, branch, Path::new(""))? {
+        return Err(GitError::CheckedOut { branch: refs::short(branch), path });
+    }
+    let kept = kept_ref.map(|name| refs::keep(&repo, name, id, "orchestrate: cleaned")).transpose()?;
+    refs::delete(&repo, branch, id)?;
+    Ok(kept)
 }
 
 /// Removes a worktree without uncommitted work, and its registration.

@@ -2,6 +2,7 @@
 
 mod action;
 mod admit;
+mod clean;
 mod decide;
 mod disk;
 mod explain;
@@ -14,6 +15,7 @@ mod outcome;
 mod plan;
 
 pub use action::{Action, PlannedAction};
+pub use clean::{BranchFact, CleanPlan, CleanRequest, CleanStep, Kept, clean};
 pub use decide::{Decision, decide};
 pub use disk::{Disk, DiskFloor, Shortage, disk_low};
 pub use facts::{ContainerFact, DependencyFact, Facts, RecordFact};

@@ -13,6 +13,7 @@ mod decision_table;
 mod deploy;
 mod diagnostics;
 mod docker_agents;
+mod docker_clean;
 mod docker_container;
 mod docker_disk;
 mod docker_doctor;
