@@ -182,8 +182,8 @@ mod tests {
     }
 
     fn tasks() -> TaskSet {
-        let text = r#"{"tasks":[{"id":"a","agent":"shell","command":["true"]},
-            {"id":"b","agent":"shell","command":["true"],"dependencies":["a"]}]}"#;
+        let text = r#"{"tasks":[{"id":"a","agent":"shell","image":"i","command":["true"]},
+            {"id":"b","agent":"shell","image":"i","command":["true"],"dependencies":["a"]}]}"#;
         let accepted = crate::spec::read(text.as_bytes(), crate::spec::ReadOptions::default());
         accepted.unwrap_or_else(|refused| panic!("refused: {:?}", refused.diagnostics)).tasks
     }

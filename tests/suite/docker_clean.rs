@@ -112,8 +112,7 @@ fn what_runs_or_is_built_on_stays_and_an_orphan_goes_only_when_asked_to() {
         { "id": "stray", "command": noting(&format!("{waiting} true")) },
     ]));
     let mut child = project.start(&["run", "--until-done"]);
-    let running = |p: &Project| p.containers().iter().filter(|c| c.ends_with("running")).count() == 2;
-    project.wait_until("two run", running);
+    project.wait_until("two run", |p| ["above", "stray"].iter().all(|task| p.stands(task) == "running/Started"));
     project.git(&["merge", "-q", "agent/below"]);
     // Beside a reconciler at work.
     let (removed, told) = names(&project, &["--yes"]);
