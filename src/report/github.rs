@@ -123,7 +123,8 @@ mod tests {
 
     #[test]
     fn what_an_agent_wrote_is_no_command_and_no_markup() {
-        let view = View::of(&busy().snapshot(), "a|b <img>");
+        let mut view = View::of(&busy().snapshot(), "folder");
+        "a|b <img>".clone_into(&mut view.project);
         let tails = BTreeMap::from([("left".to_owned(), "fine\n::add-mask::x\n::endgroup::\u{1b}[2J\n".to_owned())]);
         let text = commands(&view, &tails, "fence-1");
         let lines: Vec<&str> = text.lines().collect();

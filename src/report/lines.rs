@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(page.take(), "");
         reporter.beat(&beat(300));
         let line = page.take();
-        assert!(line.contains("still waiting: 8 tasks: 1 running") && line.contains("running: slow"), "{line}");
+        assert!(line.contains("still waiting: 8 tasks: 2 running") && line.contains("running: right, slow"), "{line}");
         reporter.beat(&beat(310));
         assert_eq!(page.take(), "");
         let over = super::super::fixture::World::new(r#"{"id": "a", "prompt": "p"}"#);
