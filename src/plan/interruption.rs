@@ -44,10 +44,9 @@ pub struct Evidence {
 /// Whether the engine or the machine ended it.
 pub fn is_interrupted(evidence: &Evidence) -> bool {
     let (Some(started), Some(finished)) = (evidence.started_at, evidence.finished_at) else { return false };
-    let signalled = SIGNALLED.contains(&evidence.code);
-    if signalled && evidence.oom_killed {
-        return false;
-    }
+    // Where the time proves nothing, a kill that memory explains is no other's. Where it does, the flag may be of a child
+    // that was killed long before.
+    let signalled = SIGNALLED.contains(&evidence.code) && !evidence.oom_killed;
     let outages = || evidence.outages.iter().copied().filter(|lost| *lost >= started);
     let Some(engine) = evidence.engine_started_at else {
         let vanished = evidence.code == VANISHED && (evidence.rebooted || outages().any(|lost| finished >= lost));
@@ -114,6 +113,7 @@ mod tests {
     #[case::power_loss(true, |e: &mut Evidence| { e.outages.clear(); e.code = 255; e.finished_at = Some(at(601)); })]
     #[case::nobody_saw_the_stop_and_it_was_killed(true, |e: &mut Evidence| { e.outages.clear(); e.code = 143; })]
     #[case::nobody_saw_the_stop_and_memory_ran_out(false, |e: &mut Evidence| { e.outages.clear(); e.code = 137; e.oom_killed = true; })]
+    #[case::a_child_ran_out_of_memory_before_the_stop(true, |e: &mut Evidence| { e.code = 137; e.oom_killed = true; })]
     #[case::nobody_saw_the_stop_and_it_ended_well(false, |e: &mut Evidence| e.outages.clear())]
     #[case::an_outage_before_it_began(false, |e: &mut Evidence| { e.outages = vec![at(90)]; })]
     #[case::no_start_time_proves_nothing(false, |e: &mut Evidence| { e.engine_started_at = None; e.code = 143; })]
