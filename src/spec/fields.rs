@@ -181,8 +181,10 @@ pub(crate) struct TaskFields {
     pub(crate) published: Published,
     /// Whether it holds nothing but an id and our fields: the block that keeps the status of a task of the YAML spec.
     pub(crate) status_only: bool,
-    /// Whether it is kept as the record of what ran, though nothing asks for it any more.
+    /// Whether it may be no more than the record of what ran: it is, unless defaults and profile say all that is to be done.
     pub(crate) is_record: bool,
+    /// Whether a YAML spec is there and does not name it.
+    pub(crate) is_unnamed: bool,
     /// Whether an error was told while it was read, so that what is missing may only seem so.
     pub(crate) at_fault: bool,
 }

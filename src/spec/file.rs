@@ -310,6 +310,7 @@ fn task(
         published,
         status_only,
         is_record,
+        is_unnamed: false,
         at_fault,
     })
 }

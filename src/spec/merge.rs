@@ -122,6 +122,7 @@ fn tasks(
     }
     for mut block in order.iter().filter_map(|key| blocks.remove(key)) {
         block.is_record |= block.status_only && started.contains(&block.id);
+        block.is_unnamed = true;
         if block.status_only && !block.is_record {
             let message = format!("the task {} is no longer named in the YAML spec", quote(block.id.as_str()));
             reader.report(

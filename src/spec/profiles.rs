@@ -174,6 +174,13 @@ impl<'p> Profiles<'p> {
     }
 }
 
+impl Attempt {
+    /// Whether it says all that is to be done, so that a task need add nothing.
+    pub(super) fn is_whole(&self) -> bool {
+        self.hands_over == (false, false) && (self.spec.command.is_some() || self.spec.image.is_some())
+    }
+}
+
 /// Whether a command hands over the prompt as an argument, and whether as a file.
 fn hands_over(spec: &AttemptSpec) -> (bool, bool) {
     let mut found = (false, false);

@@ -239,6 +239,23 @@ mod tests {
         read(text.as_bytes(), ReadOptions::default()).unwrap_or_else(|r| panic!("refused: {:?}", r.diagnostics))
     }
 
+    #[test]
+    fn a_bare_id_is_a_task_where_the_defaults_say_all_and_a_record_where_they_do_not() {
+        let plan = |agent: &str| {
+            format!(
+                r#"{{"defaults":{{"agent":"{agent}","image":"i","command":["true"]}},
+                    "tasks":[{{"id":"a","status":"failed","attempt":1}}]}}"#
+            )
+        };
+        assert!(!accepted(&plan("shell")).tasks.tasks[0].is_record);
+        assert!(accepted(&plan("shell").replace("true", "{{prompt}}")).tasks.tasks[0].is_record);
+        let spec = "defaults: {agent: shell, image: i, command: [\"true\"]}\ntasks: [{id: b}]\n";
+        let both = read_both(Some(plan("shell").as_bytes()), Some(spec.as_bytes()), ReadOptions::default());
+        let both = both.unwrap_or_else(|refused| panic!("refused: {:?}", refused.diagnostics)).tasks;
+        let named: Vec<(&str, bool)> = both.tasks.iter().map(|task| (task.id.as_str(), task.is_record)).collect();
+        assert_eq!(named, [("b", false), ("a", true)]);
+    }
+
     fn codes(text: &str) -> Vec<(String, String)> {
         let refused = read(text.as_bytes(), ReadOptions::default()).expect_err("refused");
         let quoted = |d: &Diagnostic| text[d.primary.place.span.range()].to_owned();

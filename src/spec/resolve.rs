@@ -32,6 +32,7 @@ pub(crate) fn resolve(reader: &mut Reader, mut plan: PlanFields, runtime: Option
         let dependencies: Vec<TaskId> = dependencies.into_iter().map(|d| d.id).collect();
         let prompt = task.prompt.as_deref().or(task.description.as_deref());
         let digest = digest::digest(&attempt.spec.agent, &attempt.form, prompt, &dependencies);
+        let is_record = task.is_record && (task.is_unnamed || !attempt.is_whole());
         specs.push(TaskSpec {
             id: task.id,
             title: task.title,
@@ -40,7 +41,7 @@ pub(crate) fn resolve(reader: &mut Reader, mut plan: PlanFields, runtime: Option
             dependencies,
             attempt: attempt.spec,
             digest,
-            is_record: task.is_record,
+            is_record,
         });
     }
     TaskSet {
