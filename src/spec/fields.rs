@@ -167,6 +167,7 @@ pub(crate) const PLAN_FIELDS: [&str; 11] = [
 
 /// One task as a file asks for it.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct TaskFields {
     pub(crate) id: TaskId,
     /// Where the id stands.

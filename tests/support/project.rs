@@ -195,6 +195,10 @@ impl Project {
             .env("HOME", self.dir.path().join("home"))
             .env("DOCKER_HOST", &self.host)
             .stdin(Stdio::null());
+        if self.is_mounted {
+            // It is about what happens on a full disk, and no launch should wait for a roomy one.
+            command.env("ORCHESTRATE_DISK_FLOOR", "0");
+        }
         command
     }
 
