@@ -147,7 +147,7 @@ impl Journal {
         self.ledger.instance().expect("BUG: an open journal begins with its instance")
     }
 
-    /// Makes a fact durable, then takes it in; one that [may lag](Entry::may_lag) is durable with the next that may not. After an error it is not taken in, and the next call first cuts off what
+    /// Makes a fact durable, then takes it in; one that may lag (`Entry::may_lag`) is durable with the next that may not. After an error it is not taken in, and the next call first cuts off what
     /// may have been left of it.
     ///
     /// Nobody else may write meanwhile. Where the lock failed to see to that (deleted, or a file system that lies), of two
