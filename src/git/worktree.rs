@@ -144,7 +144,16 @@ fn refuse_losing_work(git: &GixRepository, admin: &Admin, path: &Path) -> Result
         }
         None => None,
     };
-    let Some(tip) = tip else { return Ok(()) };
+    let Some(tip) = tip else {
+        // With no commit to compare with, each file may be work.
+        return match Place::at(path)? {
+            Place::Nothing | Place::Empty => Ok(()),
+            Place::Folder => Err(GitError::ForeignPath {
+                path: path.to_owned(),
+                what: "a worktree whose branch is gone, so that uncommitted work in it cannot be told from the rest",
+            }),
+        };
+    };
     let scan = scan::scan(&repo, admin, path, tip)?;
     if scan.changes.is_empty() {
         Ok(())

@@ -153,12 +153,17 @@ impl CleanPlan {
         let all = observed.containers.values().chain(observed.verifies.values());
         for container in all.filter(|container| tasks.find(container.key.task.as_str()).is_none()) {
             let task = &container.key.task;
-            let record = ledger.task(task).filter(|record| record.attempt == container.key.attempt);
-            let is_open = record.is_some_and(|record| record.state == State::Live);
+            let record = ledger.task(task).filter(|record| record.attempt >= container.key.attempt);
+            // An earlier attempt's result was taken in before the newest one was made.
+            let is_open =
+                record.is_some_and(|record| record.attempt == container.key.attempt && record.state == State::Live);
             if container.state.is_live() {
                 self.steps.push(CleanStep::Stop(container.clone()));
             }
-            if is_open {
+            if record.is_none() {
+                let why = "the journal holds no result of it; see its log, and remove it by hand";
+                self.keep(task, format!("{}: {why}", container.name));
+            } else if is_open {
                 self.keep(
                     task,
                     format!("{}: its result is taken in by the next pass, and then it can be removed", container.name),
@@ -265,6 +270,27 @@ mod tests {
         assert_eq!(gone(&plan), expected, "{plan:?}");
         let whole = expected.contains(['b', 'k']);
         assert!(whole || plan.kept.iter().any(|kept| kept.task == id("a")), "what stays is told: {plan:?}");
+    }
+
+    #[rstest]
+    #[case::taken_in(Some((1, DONE)), true)]
+    #[case::an_earlier_attempt(Some((2, State::Live)), true)]
+    #[case::not_taken_in(Some((1, State::Live)), false)]
+    #[case::a_later_attempt_than_known(Some((0, State::Idle)), false)]
+    #[case::unknown_to_the_journal(None, false)]
+    fn an_orphan_goes_only_when_the_journal_has_its_result(#[case] record: Option<(u32, State)>, #[case] goes: bool) {
+        let mut ledger = Ledger::default();
+        if let Some((attempt, state)) = record {
+            let record = crate::record::TaskRecord { state, attempt, ..Default::default() };
+            let at = crate::clock::Moment { wall: jiff::Timestamp::UNIX_EPOCH, monotonic_ms: 0, boot_id: "b".into() };
+            ledger.apply(&crate::record::Entry::Kept { task: id("a"), record: Box::new(record), at });
+        }
+        let text = br#"{"tasks":[{"id":"b","agent":"shell","image":"i","command":["true"]}]}"#;
+        let accepted = crate::spec::read(text, crate::spec::ReadOptions::default());
+        let tasks = accepted.unwrap_or_else(|refused| panic!("refused: {:?}", refused.diagnostics)).tasks;
+        let request = CleanRequest { orphans: true, ..CleanRequest::default() };
+        let plan = clean(&request, &tasks, &ledger, &observed(ContainerState::Exited), &BTreeMap::new());
+        assert_eq!((gone(&plan) == "c", plan.kept.is_empty()), (goes, goes), "{plan:?}");
     }
 
     #[test]

@@ -308,6 +308,18 @@ async fn removing_keeps_the_branch_and_refuses_uncommitted_work() {
 }
 
 #[tokio::test]
+async fn removing_refuses_a_worktree_whose_branch_is_gone() {
+    let fixture = Fixture::new();
+    let made = fixture.ensure("a").await;
+    write(&made.path, "work.txt", "precious");
+    fixture.git(&["update-ref", "-d", "refs/heads/agent/a"]);
+    let worktree = Path::new(".worktrees/a");
+    assert!(matches!(fixture.repo.removable(worktree).await, Err(GitError::ForeignPath { .. })));
+    assert!(matches!(fixture.repo.remove_worktree(worktree).await, Err(GitError::ForeignPath { .. })));
+    assert!(made.path.join("work.txt").exists());
+}
+
+#[tokio::test]
 async fn removing_refuses_to_lose_commits_of_a_detached_head() {
     let fixture = Fixture::new();
     let made = fixture.ensure("a").await;
