@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
+use bytesize::ByteSize;
 use jiff::SignedDuration;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -352,7 +353,7 @@ fn ownership(place: &PlaceFact, uid: u32) -> Check {
 fn disk_check(disk: &DiskFact, floor: DiskFloor) -> Option<Check> {
     let space = disk.space?;
     let path = disk.path.display();
-    let free = format!("{} free", bytes(space.free_bytes));
+    let free = format!("{} free", ByteSize(space.free_bytes));
     let inodes = if space.has_inodes() { format!(" and {} inodes", space.free_inodes) } else { String::new() };
     let what = format!("{} ({path}): {free}{inodes}", disk.what);
     Some(match floor.shortage(&space) {
@@ -372,18 +373,6 @@ fn lock(holder: Option<&str>) -> Check {
     match holder {
         Some(holder) => Check::ok("lock", format!("held by {holder}: it launches, another one cannot")),
         None => Check::ok("lock", "nobody reconciles this repository now"),
-    }
-}
-
-/// A size for people.
-fn bytes(bytes: u64) -> String {
-    const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-    match UNITS.into_iter().find(|(_, size)| bytes >= *size) {
-        Some((unit, size)) => {
-            let tenths = bytes / (size / 10).max(1);
-            format!("{}.{} {unit}", tenths / 10, tenths % 10)
-        }
-        None => format!("{bytes} B"),
     }
 }
 
