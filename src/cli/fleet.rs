@@ -225,8 +225,8 @@ impl Fleet<'_> {
 
     /// Takes in the end of a loop.
     fn take(&self, end: Ended, members: &mut BTreeMap<PathBuf, Member>, ended: &mut Vec<Ended>) {
-        let Some(member) = members.get_mut(&end.folder) else {
-            // It is no longer served, and came to its end.
+        let Some(member @ Member::Served { .. }) = members.get_mut(&end.folder) else {
+            // It is no longer served, and came to its end; or it was named again meanwhile, and waits for this one's lock.
             return;
         };
         match &end.outcome {
