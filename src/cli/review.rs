@@ -7,7 +7,7 @@ use super::args::TextFormat;
 use super::world::{Context, World, block_on};
 use crate::controller::Snapshot;
 use crate::error::{ExitCode, Report};
-use crate::git::{BranchSummary, CommitId, GitError, Repository};
+use crate::git::{BranchSummary, CommitId, GitError, Merged, Repository};
 use crate::observe::names;
 use crate::report::{BranchFacts, Review as ReviewReport, ReviewFacts, View, tops};
 use crate::spec::TaskIx;
@@ -111,7 +111,7 @@ async fn branch(
         if recorded.as_ref().is_some_and(|recorded| recorded != tip) {
             notes.push("the branch has moved since the task ended".to_owned());
         }
-        merged = repository.contains(target, tip).await?;
+        merged = repository.merged(target, tip).await? != Merged::No;
         match &base {
             Some(base) => match repository.summarize(base, tip).await {
                 Ok(found) => summary = Some(found),
