@@ -1,6 +1,7 @@
 //! Removes what is done with. Each step looks once more before it acts, since a reconciler may be at work beside us.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -10,7 +11,7 @@ use super::error::one_line;
 use crate::git::{GitError, Merged};
 use crate::observe::{AttemptKey, names};
 use crate::plan::{BranchFact, CleanPlan, CleanStep};
-use crate::record::{Journal, Ledger, State};
+use crate::record::{Journal, Ledger, Stamp, State};
 use crate::spec::{TaskId, TaskSet};
 
 /// How long a container without a task may take to end when it is asked to.
@@ -90,13 +91,14 @@ pub async fn clean(ports: &Ports, plan: &CleanPlan, plan_id: &str, dry_run: bool
     }
     // Nothing of a task goes after something of it could not: a branch is worth more than its worktree.
     let mut stuck: Vec<TaskId> = Vec::new();
+    let mut journal = Newest::new(ports);
     for step in &plan.steps {
         let task = task_of(step).clone();
         if stuck.contains(&task) {
             continue;
         }
         let done = match step {
-            _ if !dry_run && !is_over(ports, step) => {
+            _ if !dry_run && !journal.says_over(step) => {
                 Err(Leftover { task: task.to_string(), why: "it runs".to_owned() })
             }
             CleanStep::Stop(container) if dry_run => Ok(removed("stopped", &container.name, &task)),
@@ -119,15 +121,12 @@ pub async fn clean(ports: &Ports, plan: &CleanPlan, plan_id: &str, dry_run: bool
                 }
                 Err(error) => Err(failure(&task, &error)),
             },
-            CleanStep::Branch { tip, keep, .. } => {
+            CleanStep::Branch { tip, .. } => {
                 let key = AttemptKey { task: task.clone(), attempt: 0 };
-                let kept_ref = keep.then(|| names::kept_ref(plan_id, &key));
+                let kept_ref = names::kept_ref(plan_id, &key);
                 let branch = names::branch_ref(&task);
-                let gone = if dry_run {
-                    Ok(kept_ref)
-                } else {
-                    ports.repository.remove_branch(&branch, tip, kept_ref.as_deref()).await
-                };
+                let gone =
+                    if dry_run { Ok(None) } else { ports.repository.remove_branch(&branch, tip, &kept_ref).await };
                 match gone {
                     Ok(kept_ref) => Ok(Removed { kept_ref, ..removed("branch", &names::branch(&task), &task) }),
                     Err(error) => Err(failure(&task, &error)),
@@ -161,12 +160,33 @@ fn task_of(step: &CleanStep) -> &TaskId {
     }
 }
 
-/// Whether the journal still says that nothing of it is at work. A person's retry may have come meanwhile.
-fn is_over(ports: &Ports, step: &CleanStep) -> bool {
-    let state_dir = names::state_dir(&ports.repository.layout().common_dir);
-    let Ok(stored) = Journal::read(ports.files.as_ref(), &state_dir) else { return false };
-    let is_live = stored.ledger.task(task_of(step)).is_some_and(|record| record.state == State::Live);
-    matches!(step, CleanStep::Stop(_)) || !is_live
+/// The journal as it stands, read again only where it has changed.
+struct Newest<'p> {
+    ports: &'p Ports,
+    state_dir: PathBuf,
+    read: Option<(Stamp, Ledger)>,
+}
+
+impl<'p> Newest<'p> {
+    fn new(ports: &'p Ports) -> Self {
+        Self { ports, state_dir: names::state_dir(&ports.repository.layout().common_dir), read: None }
+    }
+
+    /// Whether nothing of a step's task is at work. A person's retry may have come meanwhile.
+    fn says_over(&mut self, step: &CleanStep) -> bool {
+        if matches!(step, CleanStep::Stop(_)) {
+            return true;
+        }
+        let files = self.ports.files.as_ref();
+        // Before it is read: what is added meanwhile shows at the next look.
+        let Ok(Some(stamp)) = Journal::stamp(files, &self.state_dir) else { return false };
+        if self.read.as_ref().is_none_or(|(seen, _)| *seen != stamp) {
+            let Ok(stored) = Journal::read(files, &self.state_dir) else { return false };
+            self.read = Some((stamp, stored.ledger));
+        }
+        let record = self.read.as_ref().and_then(|(_, ledger)| ledger.task(task_of(step)));
+        record.is_none_or(|record| record.state != State::Live)
+    }
 }
 
 fn removed(kind: &'static str, name: &str, task: &TaskId) -> Removed {

@@ -43,7 +43,7 @@ pub(super) struct Clean {
     all: bool,
 
     /// Containers of tasks that the plan no longer names, too; those that run are asked to end
-    #[arg(long)]
+    #[arg(long, conflicts_with = "tasks")]
     orphans: bool,
 
     /// Branches of the named tasks that are not merged, too

@@ -108,15 +108,10 @@ impl Repository for GixRepository {
         self.blocking(move |git| worktree::removable(git, &path)).await
     }
 
-    async fn remove_branch(
-        &self,
-        branch: &str,
-        tip: &CommitId,
-        kept_ref: Option<&str>,
-    ) -> Result<Option<String>, GitError> {
-        let (branch, tip, kept_ref) = (branch.to_owned(), tip.clone(), kept_ref.map(ToOwned::to_owned));
+    async fn remove_branch(&self, branch: &str, tip: &CommitId, kept_ref: &str) -> Result<Option<String>, GitError> {
+        let (branch, tip, kept_ref) = (branch.to_owned(), tip.clone(), kept_ref.to_owned());
         self.blocking(move |git| {
-            let kept = worktree::remove_branch(git, &branch, &tip, kept_ref.as_deref())?;
+            let kept = worktree::remove_branch(git, &branch, &tip, &kept_ref)?;
             own::hand_over(&git.layout, &[])?;
             Ok(kept)
         })

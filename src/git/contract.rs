@@ -100,14 +100,9 @@ pub trait Repository: Send + Sync {
     /// Removes a worktree that has no uncommitted work, keeping its branch. One that is gone already is fine.
     async fn remove_worktree(&self, worktree: &Path) -> Result<(), GitError>;
 
-    /// Removes a branch that stands at a commit and is checked out nowhere. With `kept_ref`, the commit gets that ref first
-    /// (or one of its name and a number). Gives the ref.
-    async fn remove_branch(
-        &self,
-        branch: &str,
-        tip: &CommitId,
-        kept_ref: Option<&str>,
-    ) -> Result<Option<String>, GitError> {
+    /// Removes a branch that stands at a commit and is checked out nowhere. Where no other ref holds its commits, the tip gets
+    /// `kept_ref` first (or one of its name and a number). Gives the ref.
+    async fn remove_branch(&self, branch: &str, tip: &CommitId, kept_ref: &str) -> Result<Option<String>, GitError> {
         let _ = (tip, kept_ref);
         Err(GitError::Unsupported(format!("it cannot remove `{branch}`")))
     }

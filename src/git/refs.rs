@@ -154,12 +154,15 @@ pub(super) fn contains(
     Ok(base.is_some_and(|base| base == ancestor))
 }
 
-/// Whether a branch, tag or ref of ours contains a commit.
-pub(super) fn is_reachable(repo: &gix::Repository, id: gix::ObjectId) -> Result<bool, GitError> {
+/// Whether a branch, tag or ref of ours, other than `but`, contains a commit.
+pub(super) fn is_reachable(repo: &gix::Repository, id: gix::ObjectId, but: Option<&str>) -> Result<bool, GitError> {
     let listing = |error| failed("list refs", error);
     let platform = repo.references().map_err(listing)?;
     for reference in platform.all().map_err(listing)? {
         let Ok(reference) = reference else { continue };
+        if but.is_some_and(|but| reference.name().as_bstr() == but) {
+            continue;
+        }
         if let Some(tip) = reference.try_id()
             && tip.header().is_ok_and(|header| header.kind() == gix::object::Kind::Commit)
             && contains(repo, tip.detach(), id)?

@@ -127,7 +127,7 @@ impl Walk<'_> {
                 return Ok(true);
             }
         }
-        refs::is_reachable(self.repo, id)
+        refs::is_reachable(self.repo, id, None)
     }
 
     fn tree_of(&self, commit: ObjectId) -> Result<Option<ObjectId>, GitError> {

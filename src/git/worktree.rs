@@ -93,19 +93,24 @@ pub(super) fn removable(git: &GixRepository, worktree: &Path) -> Result<Option<u
     }
 }
 
-/// Removes a branch that stands at a commit and is checked out nowhere, with its base ref left for the records.
+/// Removes a branch that stands at a commit and is checked out nowhere, its base ref left for the records. Where no other
+/// ref holds its commits, `kept_ref` does from then on: a detached HEAD or a commit that was named by hand holds nothing.
 pub(super) fn remove_branch(
     git: &GixRepository,
     branch: &str,
     tip: &CommitId,
-    kept_ref: Option<&str>,
+    kept_ref: &str,
 ) -> Result<Option<String>, GitError> {
     let repo = git.common(Steer::Nothing)?;
     let id = refs::commit_of(&repo, tip)?;
     if let Some(path) = Admin::holder(&git.layout, branch, Path::new(""))? {
         return Err(GitError::CheckedOut { branch: refs::short(branch), path });
     }
-    let kept = kept_ref.map(|name| refs::keep(&repo, name, id, "orchestrate: cleaned")).transpose()?;
+    let kept = if refs::is_reachable(&repo, id, Some(branch))? {
+        None
+    } else {
+        Some(refs::keep(&repo, kept_ref, id, "orchestrate: cleaned")?)
+    };
     refs::delete(&repo, branch, id)?;
     Ok(kept)
 }
@@ -134,7 +139,7 @@ fn refuse_losing_work(git: &GixRepository, admin: &Admin, path: &Path) -> Result
     let tip = match admin.head() {
         Some(Head::Branch(branch)) => refs::read_direct(&repo, &branch)?,
         Some(Head::Detached(id)) => {
-            if !refs::is_reachable(&repo, id)? {
+            if !refs::is_reachable(&repo, id, None)? {
                 return Err(GitError::ForeignPath {
                     path: path.to_owned(),
                     what: "its detached HEAD holds commits that no ref has",

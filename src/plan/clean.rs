@@ -45,8 +45,6 @@ pub enum CleanStep {
         task: TaskId,
         /// Where it stands.
         tip: CommitId,
-        /// Its commits are in no other branch, so they get a ref.
-        keep: bool,
     },
 }
 
@@ -113,9 +111,9 @@ pub fn clean(
         plan.steps.push(CleanStep::Worktree(id.clone()));
         let Some(tip) = branch.and_then(|branch| branch.tip.clone()) else { continue };
         match merged {
-            Merged::Commits => plan.steps.push(CleanStep::Branch { task: id.clone(), tip, keep: false }),
+            Merged::Commits => plan.steps.push(CleanStep::Branch { task: id.clone(), tip }),
             _ if request.force && request.tasks.contains(id) => {
-                plan.steps.push(CleanStep::Branch { task: id.clone(), tip, keep: true });
+                plan.steps.push(CleanStep::Branch { task: id.clone(), tip });
             }
             Merged::Content => plan.keep(
                 id,
@@ -221,15 +219,14 @@ mod tests {
         BTreeMap::from([(id("a"), BranchFact { tip: Some(CommitId("c".repeat(40))), merged })])
     }
 
-    /// What goes of `a`, as letters: container, worktree, branch; `k`: the branch's commits get a ref.
+    /// What goes of `a`, as letters: container, worktree, branch.
     fn gone(plan: &CleanPlan) -> String {
         let letter = |step: &CleanStep| match step {
             CleanStep::Stop(_) => "s",
             CleanStep::Container(_) => "c",
             CleanStep::Worktree(task) if *task == id("a") => "w",
             CleanStep::Worktree(_) => "",
-            CleanStep::Branch { keep: false, .. } => "b",
-            CleanStep::Branch { keep: true, .. } => "k",
+            CleanStep::Branch { .. } => "b",
         };
         plan.steps.iter().map(letter).collect()
     }
@@ -242,9 +239,9 @@ mod tests {
     #[case::not_merged(DONE, DONE, Merged::No, "", "")]
     #[case::not_merged_and_all(DONE, DONE, Merged::No, "all", "cw")]
     #[case::not_merged_and_named(DONE, DONE, Merged::No, "named", "cw")]
-    #[case::not_merged_and_forced(DONE, DONE, Merged::No, "named force", "cwk")]
+    #[case::not_merged_and_forced(DONE, DONE, Merged::No, "named force", "cwb")]
     #[case::force_is_for_what_is_named(DONE, DONE, Merged::No, "all force", "cw")]
-    #[case::merged_needs_no_ref(DONE, DONE, Merged::Commits, "named force", "cwb")]
+    #[case::merged_and_forced(DONE, DONE, Merged::Commits, "named force", "cwb")]
     #[case::built_on(DONE, State::Live, Merged::Commits, "all", "")]
     #[case::may_be_built_on(DONE, State::Idle, Merged::Commits, "all", "")]
     #[case::failed(State::Done(Status::Failed), DONE, Merged::Commits, "", "")]
@@ -268,7 +265,7 @@ mod tests {
         let observed = observed(ContainerState::Exited);
         let plan = clean(&request, &tasks(), &ledger(a, b), &observed, &branches(merged));
         assert_eq!(gone(&plan), expected, "{plan:?}");
-        let whole = expected.contains(['b', 'k']);
+        let whole = expected.contains('b');
         assert!(whole || plan.kept.iter().any(|kept| kept.task == id("a")), "what stays is told: {plan:?}");
     }
 

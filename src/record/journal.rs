@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::entry::{Entry, FORMAT};
-use super::files::{FileError, Files};
+use super::files::{FileError, Files, Stamp};
 use super::ledger::{Ledger, TaskRecord};
 use crate::clock::Now;
 use crate::observe::InstanceId;
@@ -102,6 +102,11 @@ impl Journal {
         Ok(journal)
     }
 
+    /// What the journal looks like now, for those who read it again and again; `None`: there is none.
+    pub fn stamp(files: &dyn Files, state_dir: &Path) -> Result<Option<Stamp>, JournalError> {
+        Ok(files.stamp(&state_dir.join(NAME))?)
+    }
+
     /// Reads the journal without a lock, with the records of before it was put together. A torn tail may be a record that
     /// is being written, and is passed over; so is what only a newer program understands.
     pub fn read(files: &dyn Files, state_dir: &Path) -> Result<Stored, JournalError> {
@@ -147,8 +152,8 @@ impl Journal {
         self.ledger.instance().expect("BUG: an open journal begins with its instance")
     }
 
-    /// Makes a fact durable, then takes it in; one that may lag (`Entry::may_lag`) is durable with the next that may not. After an error it is not taken in, and the next call first cuts off what
-    /// may have been left of it.
+    /// Makes a fact durable, then takes it in; one that may lag (`Entry::may_lag`) is durable with the next that may not.
+    /// After an error it is not taken in, and the next call first cuts off what may have been left of it.
     ///
     /// Nobody else may write meanwhile. Where the lock failed to see to that (deleted, or a file system that lies), of two
     /// writers at most one gets its record in without being told, since each looks at the length before and after.

@@ -102,6 +102,28 @@ fn a_named_task_goes_and_its_branch_only_by_force_with_its_commits_kept() {
     assert!(project.repo().join(".worktrees/dirty/work.txt").exists());
 }
 
+/// Whatever counts as merged, a branch is not the ref that its own removal may rely on.
+#[test]
+fn what_is_merged_into_nothing_that_lasts_keeps_a_ref() {
+    let Some(project) = finished() else { return };
+    let tip = project.git(&["rev-parse", "agent/open"]);
+    let (removed, told) = names(&project, &["--target", "agent/open", "--yes"]);
+    assert!(removed.contains(&"branch agent/open".to_owned()), "{removed:?}");
+    let one = told["removed"].as_array().expect("a list").iter().find(|one| one["name"] == "agent/open");
+    let kept = one.and_then(|one| one["kept_ref"].as_str()).expect("a ref");
+    assert_eq!(project.git(&["rev-parse", kept]), tip);
+}
+
+#[test]
+fn a_squashed_branch_is_not_offered_for_merging_again() {
+    let Some(project) = finished() else { return };
+    let review = project.run(&["review"]).expect(0).stdout;
+    assert!(review.contains("git merge --no-ff agent/open"), "{review}");
+    for merged in ["agent/merged", "agent/squashed"] {
+        assert!(!review.contains(&format!("git merge --no-ff {merged}")), "{review}");
+    }
+}
+
 #[test]
 fn what_runs_or_is_built_on_stays_and_an_orphan_goes_only_when_asked_to() {
     let Some(project) = Project::on_engine() else { return };
