@@ -9,6 +9,7 @@ mod explain;
 mod facts;
 mod interruption;
 mod limit;
+mod listen;
 mod memory;
 mod outcome;
 #[expect(clippy::module_inception, reason = "the room is named for its main concept")]
@@ -21,6 +22,7 @@ pub use disk::{Disk, DiskFloor, Shortage, disk_low};
 pub use facts::{ContainerFact, DependencyFact, Facts, RecordFact};
 pub use interruption::{Evidence, is_interrupted};
 pub use limit::{MAX_RATE_LIMITS, Reached, reached};
+pub use listen::Listen;
 pub use memory::{BackOff, GRACE, Heard, Memory};
 pub use outcome::{Ending, MAX_INTERRUPTIONS, Verdict, judge};
-pub use plan::{Inputs, Listen, Plan, plan};
+pub use plan::{Inputs, Plan, plan};

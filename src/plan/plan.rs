@@ -11,6 +11,7 @@ use super::decide::{Decision, decide};
 use super::disk::disk_low;
 use super::explain::{Explained, explain};
 use super::facts::{ContainerFact, DependencyFact, Facts, RecordFact};
+use super::listen::{Listen, listens};
 use super::memory::Memory;
 use crate::clock::Now;
 use crate::observe::{AttemptKey, ContainerState, Observed, ObservedContainer, Role};
@@ -56,17 +57,6 @@ pub struct Plan {
     pub slots_wanted: usize,
     /// Whether anything can still move without a person: a live attempt, an action, or a wake time.
     pub can_move: bool,
-}
-
-/// Whether an attempt has written anything of late is to be looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listen {
-    /// The attempt.
-    pub key: AttemptKey,
-    /// Its container's id.
-    pub container_id: String,
-    /// Since when.
-    pub since: Timestamp,
 }
 
 /// When free space is looked at again while launches wait for it.
@@ -135,7 +125,8 @@ impl<'a> Planner<'a> {
             || wanted > 0
             || (!orphans.is_empty() && published.iter().any(|s| s.reason == Some(Reason::WaitingForSlot)))
             || published.iter().any(|status| status.status == Status::Running);
-        let listen = self.listens();
+        let (listen, wake) = listens(self.inputs);
+        self.wake_in(wake);
         let (slots_used, slots_wanted) = (used, wanted);
         Plan { actions, tasks: published, orphans, listen, wake: self.wake, slots_used, slots_wanted, can_move }
     }
@@ -259,6 +250,10 @@ impl<'a> Planner<'a> {
         self.record(&self.inputs.tasks.task(ix).id).is_some_and(|record| record.state == State::Live)
     }
 
+    fn is_in_flight(&self, ix: TaskIx) -> bool {
+        self.inputs.memory.in_flight.contains_key(&self.inputs.tasks.task(ix).id)
+    }
+
     /// Attempts that run or may be about to: these hold a slot.
     fn holds_slot(&self, ix: TaskIx) -> bool {
         if self.inputs.memory.is_starting(&self.inputs.tasks.task(ix).id) {
@@ -272,12 +267,13 @@ impl<'a> Planner<'a> {
                 let current = record.filter(|record| !record.is_verifying()).and_then(|record| record.current.as_ref());
                 current.is_some_and(|current| current.terms.verify.is_some())
             }
+            // So it does while the job that took the result in, and has recorded it, is not yet over.
+            Decision::Resume => self.is_in_flight(ix),
             Decision::Keep
             | Decision::Wait(_)
             | Decision::StayHeld
             | Decision::Block
             | Decision::Launch
-            | Decision::Resume
             | Decision::Start
             | Decision::Lose
             | Decision::EndCancelled => false,
@@ -292,7 +288,7 @@ impl<'a> Planner<'a> {
         let mut actions = self.forgotten();
         let mut candidates = Vec::new();
         for (ix, spec) in tasks.iter() {
-            if self.inputs.memory.in_flight.contains_key(&spec.id) {
+            if self.is_in_flight(ix) {
                 continue;
             }
             let action = match self.decisions[ix.index()] {
@@ -446,34 +442,6 @@ impl<'a> Planner<'a> {
         }
         actions.sort_by(|a, b| a.key.cmp(&b.key));
         actions
-    }
-
-    /// Which attempts' output is to be looked for: first when `silent_after` has passed, then twice in each such span.
-    fn listens(&mut self) -> Vec<Listen> {
-        let inputs = self.inputs;
-        let mut listens = Vec::new();
-        for (key, current) in inputs.ledger.live() {
-            let Some(span) = current.terms.silent_after() else { continue };
-            let Some(container) = inputs.observed.find(&key, current.role()) else { continue };
-            if !container.state.is_live()
-                || inputs.observed.unavailable.is_some()
-                || inputs.memory.listening.contains(&key)
-            {
-                continue;
-            }
-            let left = match inputs.memory.heard.get(&key) {
-                Some(heard) => heard.at.remaining((span / 2).max(Duration::from_secs(1)), inputs.now),
-                None => current.running_since().map_or(span, |since| since.remaining(span, inputs.now)),
-            };
-            if left.is_zero() {
-                let since = inputs.now.wall.checked_sub(span).unwrap_or(Timestamp::MIN);
-                listens.push(Listen { key, container_id: container.id.clone(), since });
-            } else {
-                self.wake_in(Some(left));
-            }
-        }
-        listens.sort_by(|a, b| a.key.cmp(&b.key));
-        listens
     }
 
     fn wake_in(&mut self, wait: Option<Duration>) {

@@ -336,3 +336,29 @@ proptest! {
         }
     }
 }
+
+/// The job that takes a result in records that it is to be verified, and is still under way when the next pass decides.
+#[test]
+fn what_verifies_keeps_the_slot_while_the_result_is_being_taken_in() {
+    let fate = |record| Fate {
+        record,
+        container: (record == 3).then_some(ContainerState::Exited),
+        absent: 0,
+        cancel: false,
+        backing_off: false,
+        unsettled: false,
+        dependencies: vec![false; 8],
+        priority: 0,
+    };
+    let mut world = world(&Case { fates: vec![fate(3), fate(0)], cap: 1, suspend: false, away: false });
+    let key = AttemptKey { task: world.tasks.tasks[0].id.clone(), attempt: 1 };
+    world.ledger.apply(&Entry::Verifying { key: key.clone(), end: end(Reason::Succeeded), at: ago(0) });
+    world.memory.in_flight.insert(key.task.clone(), Action::Harvest);
+    let meanwhile = world.plan();
+    assert_eq!(meanwhile.actions, []);
+    assert_eq!(meanwhile.tasks[1].reason, Some(Reason::WaitingForSlot));
+    world.memory.in_flight.clear();
+    let then = world.plan();
+    let begun: Vec<_> = then.actions.iter().map(|action| (&action.key, action.action)).collect();
+    assert_eq!(begun, [(&key, Action::Launch { resume: true })]);
+}
