@@ -89,7 +89,8 @@ pub(super) fn requests(
 ) -> Vec<Entry> {
     let mut entries = Vec::new();
     for ((spec, found), status) in tasks.tasks.iter().zip(published).zip(&plan.tasks) {
-        let truth = Published { status: Some(status.status), attempt: status.attempt.unwrap_or(0) };
+        let truth =
+            Published { status: Some(status.status), attempt: status.attempt.unwrap_or(0), reason: status.reason };
         let Some(wanted) = request(*found, truth) else { continue };
         // What waits for another task's recovery goes on by itself; the file may only lag behind.
         if wanted == Request::Run && status.reason == Some(Reason::DependencyFailed) {

@@ -173,14 +173,15 @@ impl Loop<'_> {
         }
         self.untold |= self.looked && (self.is_news(&tasks, &plan) || moved);
         self.timers.note_low(&plan);
+        // Before it is asked whether this is the end: a list that is due is one to wait for.
+        if !self.listing && self.timers.list.is_none() && self.reconciler.wants_another_list() {
+            self.timers.list = Some(Instant::now() + LIST_AGAIN);
+        }
         let end = self.ended(&tasks, &plan);
         if self.untold && (end.is_some() || self.may_tell(tasks.tasks.len())) {
             (self.untold, self.told_at) = (false, Instant::now());
             let snapshot = self.reconciler.snapshot(Arc::clone(&tasks), plan.clone(), now);
             self.reporter.pass(&snapshot);
-        }
-        if !self.listing && self.timers.list.is_none() && self.reconciler.wants_another_list() {
-            self.timers.list = Some(Instant::now() + LIST_AGAIN);
         }
         if self.looked && self.unpublished && self.timers.publish.is_none() && !self.publishing {
             self.timers.publish = Some(Instant::now() + GATHER);

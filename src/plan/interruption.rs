@@ -63,8 +63,9 @@ pub fn is_interrupted(evidence: &Evidence) -> bool {
         let after = since(finished, lost);
         after >= -signed(NOTICED) && after <= signed(GOING)
     };
-    // Who was not there when the engine stopped has only the code to go by.
-    let unseen = outages().next().is_none() && (signalled || evidence.code == VANISHED);
+    // Who was not there when the engine stopped, or could not see it for another reason, has only the code to go by.
+    let is_unseen = outages().next().is_none() || outages().any(|lost| lost <= finished);
+    let unseen = is_unseen && (signalled || evidence.code == VANISHED);
     at_its_start || outages().any(at_its_end) || unseen
 }
 
@@ -109,6 +110,8 @@ mod tests {
     #[case::what_the_new_engine_killed(true, |e: &mut Evidence| e.finished_at = Some(at(598)))]
     #[case::a_socket_lost_and_found(false, |e: &mut Evidence| e.engine_started_at = Some(at(50)))]
     #[case::with_live_restore_its_code_stands(false, |e: &mut Evidence| e.live_restore = true)]
+    #[case::killed_amid_a_long_outage(true, |e: &mut Evidence| { e.code = 143; e.finished_at = Some(at(550)); })]
+    #[case::killed_before_the_engine_was_lost(false, |e: &mut Evidence| { e.code = 143; e.finished_at = Some(at(400)); })]
     #[case::power_loss_with_live_restore(true, |e: &mut Evidence| { e.live_restore = true; e.code = 255; e.finished_at = Some(at(599)); })]
     #[case::power_loss(true, |e: &mut Evidence| { e.outages.clear(); e.code = 255; e.finished_at = Some(at(601)); })]
     #[case::nobody_saw_the_stop_and_it_was_killed(true, |e: &mut Evidence| { e.outages.clear(); e.code = 143; })]

@@ -12,7 +12,7 @@ use super::reader::Reader;
 use super::settings;
 use super::text::Span;
 use super::tree::{Kind, Member, Tree, Value};
-use crate::status::{Published, Status, TaskStatus};
+use crate::status::{Published, Reason, Status, TaskStatus};
 
 /// The newest format that is known.
 pub(crate) const VERSION: u32 = 1;
@@ -365,6 +365,7 @@ fn status_field(reader: &mut Reader, member: &Member<'_>, published: &mut Publis
             }
         }
         "attempt" => published.attempt = value.raw().parse().unwrap_or(0),
+        "reason" => published.reason = value.as_str().as_deref().and_then(Reason::from_word),
         _ => {}
     }
 }

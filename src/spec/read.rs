@@ -275,7 +275,7 @@ mod tests {
         let Accepted { tasks, published, warnings, .. } = accepted(text);
         assert_eq!(warnings, []);
         assert_eq!(tasks.max_concurrent.get(), 2);
-        assert_eq!(published[0], Published { status: Some(Status::Completed), attempt: 0 });
+        assert_eq!(published[0], Published { status: Some(Status::Completed), ..Published::default() });
         let b = &tasks.tasks[1];
         assert_eq!(
             (b.attempt.agent.as_str(), b.attempt.image.as_deref()),
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(tasks.max_concurrent.get(), 4);
         assert_eq!(tasks.tasks[0].prompt.as_deref(), Some("new"));
         assert_eq!(tasks.tasks[0].attempt.timeout, Some(Duration::from_hours(1)));
-        assert_eq!(published[0], Published { status: Some(Status::Failed), attempt: 3 });
+        assert_eq!(published[0], Published { status: Some(Status::Failed), attempt: 3, ..Published::default() });
         assert_eq!(published[1], Published::default());
         assert_eq!(dropped, []);
         let messages: Vec<&str> = warnings.iter().map(|w| w.message.as_str()).collect();

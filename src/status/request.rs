@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::status::Status;
+use super::status::{Reason, Status};
 
 /// Something that a person wants of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -21,17 +21,22 @@ pub struct Published {
     pub status: Option<Status>,
     /// The `attempt` number; 0 where the field is missing.
     pub attempt: u32,
+    /// The `reason`; `None` where the field is missing or no reason of ours.
+    pub reason: Option<Reason>,
 }
 
 /// Reads a request out of the file's `found` block, given what the journal would publish.
 ///
 /// A change is a request only where the block belongs to the journal's current attempt. Any other difference is a file
-/// that was rolled back (`git stash`, checkout, an older copy) or damaged, and is repaired by writing the truth again.
+/// that was rolled back (`git stash`, checkout, an older copy) or damaged, and is repaired by writing the truth again. So
+/// is a `pending` that stands beside a reason to be pending: nobody wrote that word, it is ours, and the file lags behind.
 pub fn request(found: Published, truth: Published) -> Option<Request> {
     if found.attempt != truth.attempt || found.status == truth.status {
         return None;
     }
+    let is_behind = found.reason.is_some_and(Reason::is_of_pending);
     match (found.status?, truth.status?) {
+        (Status::Pending, _) if is_behind => None,
         (Status::Pending, Status::Completed | Status::Failed | Status::Blocked | Status::Cancelled) => {
             Some(Request::Run)
         }
@@ -47,7 +52,7 @@ mod tests {
     use super::*;
 
     fn block(status: Status, attempt: u32) -> Published {
-        Published { status: Some(status), attempt }
+        Published { status: Some(status), attempt, reason: None }
     }
 
     #[test]
@@ -65,6 +70,16 @@ mod tests {
                 assert_eq!(request(block(found, 1), block(truth, 2)), None, "{found} over {truth}, older attempt");
             }
         }
+    }
+
+    #[test]
+    fn a_word_beside_its_own_reason_is_ours_and_one_beside_another_is_a_persons() {
+        let truth = block(Status::Blocked, 0);
+        let found = |reason| Published { reason: Some(reason), ..block(Status::Pending, 0) };
+        assert_eq!(request(found(Reason::WaitingForDependencies), truth), None);
+        assert_eq!(request(found(Reason::BackOff), truth), None);
+        assert_eq!(request(found(Reason::MergeConflict), truth), Some(Request::Run));
+        assert_eq!(request(found(Reason::Succeeded), block(Status::Completed, 0)), Some(Request::Run));
     }
 
     #[test]

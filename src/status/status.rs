@@ -161,6 +161,28 @@ reasons! {
     CancelledByRequest,
 }
 
+impl Reason {
+    /// Reads the word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|reason| reason.as_str() == word)
+    }
+
+    /// Whether it explains why something is pending.
+    pub fn is_of_pending(self) -> bool {
+        matches!(
+            self,
+            Self::WaitingForDependencies
+                | Self::WaitingForSlot
+                | Self::Suspended
+                | Self::BackOff
+                | Self::RateLimited
+                | Self::DiskLow
+                | Self::EngineUnavailable
+                | Self::TransientError
+        )
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())

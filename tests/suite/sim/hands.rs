@@ -305,6 +305,7 @@ impl Sim {
     pub(super) fn calm_down(&self) {
         self.mend_file();
         if !self.engine.is_up() {
+            self.people().done.insert(Deed::EngineKilled);
             self.engine.come_back(self.setup.live_restore);
         }
         while let Some(name) = self.some_container(|state| state == ContainerState::Paused) {
@@ -327,8 +328,9 @@ async fn outage(sim: &Sim, deed: Deed) {
     match deed {
         Deed::SocketGone | Deed::EngineKilled => sim.engine.go_away(),
         Deed::EngineStopped => {
-            sim.engine.shut_down(live_restore);
+            // Noted first: with its streams the watch of it ends.
             sim.note_outage();
+            sim.engine.shut_down(live_restore);
         }
         _ => {
             sim.engine.lose_power();

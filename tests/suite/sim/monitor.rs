@@ -136,10 +136,13 @@ fn judge_end(
             wrong.push(format!("I5: {key} is recorded as never run and ran"));
         }
         // Right after an engine was killed, or right before one came back, an end by itself looks like the engine's doing; so
-        // does what a person killed while nobody looked. Where nothing of the kind happened there is no excuse.
+        // does what a person killed while nobody looked, and anything where a clock jumped. Where nothing of the kind
+        // happened there is no excuse.
         Reason::Interrupted
             if !seen.iter().any(|seen| seen.ended_by == Some(EndedBy::Engine))
-                && ![Deed::EngineKilled, Deed::EngineStopped, Deed::PowerLoss].iter().any(|deed| sim.did(*deed)) =>
+                && ![Deed::EngineKilled, Deed::EngineStopped, Deed::PowerLoss, Deed::ClockJump]
+                    .iter()
+                    .any(|deed| sim.did(*deed)) =>
         {
             wrong.push(format!("{key} is recorded as interrupted, the engine has {seen:?}"));
         }
@@ -156,11 +159,16 @@ fn judge_end(
         }
         _ => {}
     }
-    let is_sure = sim.saw_the_outage() && !sim.did(Deed::SecondWithoutLock);
-    if let (Some(_), false, true) = (end.exit_code, human, is_sure) {
-        let by_engine = seen.iter().any(|seen| seen.ended_by == Some(EndedBy::Engine));
-        let called_off = matches!(next, Next::Cancel) || end.reason == Reason::DeadlineExceeded;
-        if by_engine && end.reason != Reason::Interrupted && !called_off {
+    let is_sure = !human && end.exit_code.is_some() && !sim.did(Deed::SecondWithoutLock);
+    let by_engine = |seen: &Seen| {
+        let was_seen = seen.finished_at.is_some_and(|finished| sim.saw_the_outage(finished));
+        seen.ended_by == Some(EndedBy::Engine) && was_seen
+    };
+    if is_sure && seen.iter().any(by_engine) {
+        // What a person took the worktree of has lost more than its end.
+        let is_lost = end.reason == Reason::WorktreeLost && sim.did(Deed::DeleteWorktree);
+        let called_off = matches!(next, Next::Cancel) || end.reason == Reason::DeadlineExceeded || is_lost;
+        if end.reason != Reason::Interrupted && !called_off {
             wrong.push(format!("{key} was ended by the engine and is recorded as {}: {seen:?}", end.reason));
         }
     }

@@ -3,8 +3,8 @@
 use std::future::{Future, pending};
 use std::io::ErrorKind as IoKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -22,9 +22,9 @@ use orchestrate::runtime::{
     RuntimeEvent,
 };
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::Sim;
+use super::{Sim, lock};
 use crate::support::fake_files::{FakeFiles, Op, What, When};
 use crate::support::fake_repository::FakeRepository;
 use crate::support::fake_runtime::{EventFault, FakeRuntime, Fault};
@@ -45,12 +45,41 @@ pub(super) struct Process {
     dead: Arc<AtomicBool>,
     died: Arc<Notify>,
     second: bool,
+    /// Since when it watches the engine, for each stream.
+    watching: Arc<Mutex<Vec<(u64, Instant)>>>,
+}
+
+/// A stream of events that is open.
+struct Watch {
+    process: Process,
+    number: u64,
+}
+
+impl Watch {
+    fn open(process: &Process) -> Self {
+        let number = u64::from(process.sim.count());
+        lock(&process.watching).push((number, Instant::now()));
+        Self { process: process.clone(), number }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        lock(&self.process.watching).retain(|(number, _)| *number != self.number);
+    }
 }
 
 impl Process {
     pub(super) fn new(sim: &Sim) -> Self {
         let files = sim.files.process();
-        Self { sim: sim.clone(), files, dead: Arc::default(), died: Arc::default(), second: false }
+        Self {
+            sim: sim.clone(),
+            files,
+            dead: Arc::default(),
+            died: Arc::default(),
+            second: false,
+            watching: Arc::default(),
+        }
     }
 
     /// One beside another.
@@ -80,6 +109,11 @@ impl Process {
         if !self.is_dead() {
             self.died.notified().await;
         }
+    }
+
+    /// Since when it has watched the engine without a break.
+    pub(super) fn watching_since(&self) -> Option<Instant> {
+        lock(&self.watching).iter().map(|(_, since)| *since).min()
     }
 
     /// A dead process does nothing more.
@@ -258,11 +292,13 @@ impl Runtime for SimRuntime {
             _ => {}
         }
         let events = self.inner.events(instance);
-        stream::unfold((process, Some(events)), |(process, events)| async move {
+        let watch = self.process.sim.engine.is_up().then(|| Watch::open(&process));
+        stream::unfold((process, watch, Some(events)), |(process, watch, events)| async move {
             let mut events = events?;
             let item = events.next().await;
             process.alive().await;
             let item = item?;
+            let watch = watch.filter(|_| item.is_ok());
             if process.fate("event", &[Kind::BreakStream]).is_some() {
                 let error = RuntimeError {
                     operation: Operation::Events,
@@ -271,9 +307,9 @@ impl Runtime for SimRuntime {
                     status: None,
                     message: "the stream broke".to_owned(),
                 };
-                return Some((Err(error), (process, None)));
+                return Some((Err(error), (process, None, None)));
             }
-            Some((item, (process, Some(events))))
+            Some((item, (process, watch, Some(events))))
         })
         .boxed()
     }
