@@ -1,5 +1,7 @@
 //! Starts a container that was never started, and only such a one: an engine runs again what has ended.
 
+use std::time::Duration;
+
 use super::context::Context;
 use super::error::ActError;
 use super::harvest;
@@ -40,6 +42,10 @@ pub(super) async fn resume(context: &Context, job: &Job, events: &mut Vec<Runtim
 
 /// The engine's code for a start that failed by its own doing: a network, a mount, a driver.
 const ENGINES_OWN: i64 = 128;
+/// How soon after its record a start is sent. Whoever finds the record waits for as long as a request can be on its way,
+/// counted from there; a process that slept meanwhile (stopped, moved to another host, a disk that hangs) would come too
+/// late, to start what has run.
+const SENT_WITHIN: Duration = Duration::from_secs(10);
 /// How often a container whose start failed by the engine's doing is tried again.
 const START_RETRIES: u32 = 5;
 
@@ -98,7 +104,11 @@ pub(super) async fn start(
     if context.known(&key.task).cancel {
         return Ok(());
     }
-    context.record(&Entry::StartIntent { key: key.clone(), at: context.moment() })?;
+    let intended = context.moment();
+    context.record(&Entry::StartIntent { key: key.clone(), at: intended.clone() })?;
+    if intended.age(&context.clock.now()) > SENT_WITHIN {
+        return Err(too_late(container).into());
+    }
     match context.runtime.start(&container.id).await {
         Ok(()) => {
             events.push(RuntimeEvent::Started(running(container)));
@@ -118,6 +128,16 @@ pub(super) async fn start(
             Ok(())
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+fn too_late(container: &ObservedContainer) -> RuntimeError {
+    RuntimeError {
+        operation: Operation::Start,
+        target: Some(container.name.clone()),
+        kind: ErrorKind::Unknown,
+        status: None,
+        message: "not sent, since its record took too long; it is looked at again".to_owned(),
     }
 }
 

@@ -262,34 +262,7 @@ impl Ledger {
             }
             Entry::Taken { task, .. } => self.record(task).state = State::Done(Status::Completed),
             Entry::Requested { task, request, .. } => self.record(task).request(*request),
-            Entry::Intent { key, spec, host, terms, at } => {
-                self.is_begun = true;
-                let record = self.record(&key.task);
-                if key.attempt < record.attempt {
-                    return;
-                }
-                record.attempt = key.attempt;
-                record.state = State::Live;
-                record.cancel = false;
-                // The branch began there; a launch that dies before it is prepared again must not begin it elsewhere.
-                let base = record.current.take().and_then(|current| current.base).filter(|_| record.owns_branch);
-                record.current = Some(AttemptRecord {
-                    spec: spec.clone(),
-                    host: host.clone(),
-                    terms: terms.clone(),
-                    intended: at.clone(),
-                    base,
-                    start: None,
-                    container_id: None,
-                    container: None,
-                    start_intent: None,
-                    start_tries: 0,
-                    started: None,
-                    stop: None,
-                    verify: None,
-                    end: None,
-                });
-            }
+            Entry::Intent { key, spec, host, terms, at } => self.intend(key, spec, host, terms, at),
             Entry::Verifying { key, end, .. } => {
                 if let Some((_, current)) = self.current(key)
                     && current.verify.is_none()
@@ -348,6 +321,40 @@ impl Ledger {
                 }
             }
         }
+    }
+
+    fn intend(&mut self, key: &AttemptKey, spec: &SpecDigest, host: &str, terms: &Terms, at: &Moment) {
+        self.is_begun = true;
+        let record = self.record(&key.task);
+        // Two writers without a lock: what was sent to the engine is not forgotten for a record that came late.
+        let is_sent = |current: &AttemptRecord| {
+            current.start_intent.is_some() || current.verify.is_some() || current.end.is_some()
+        };
+        let is_late = key.attempt == record.attempt && record.current.as_ref().is_some_and(is_sent);
+        if key.attempt < record.attempt || is_late {
+            return;
+        }
+        record.attempt = key.attempt;
+        record.state = State::Live;
+        record.cancel = false;
+        // The branch began there; a launch that dies before it is prepared again must not begin it elsewhere.
+        let base = record.current.take().and_then(|current| current.base).filter(|_| record.owns_branch);
+        record.current = Some(AttemptRecord {
+            spec: spec.clone(),
+            host: host.to_owned(),
+            terms: terms.clone(),
+            intended: at.clone(),
+            base,
+            start: None,
+            container_id: None,
+            container: None,
+            start_intent: None,
+            start_tries: 0,
+            started: None,
+            stop: None,
+            verify: None,
+            end: None,
+        });
     }
 
     fn end(&mut self, key: &AttemptKey, end: &AttemptEnd, next: Next, at: &Moment) {
@@ -444,18 +451,41 @@ mod tests {
         [created, Entry::StartIntent { key: key(), at: at() }]
     }
 
-    /// The agent ran in container 1, and 2 verifies its result.
-    fn verifying() -> Ledger {
+    fn intent() -> Entry {
         let terms = serde_json::json!({ "stale_after_ms": 1, "retries": 0, "retry_initial_ms": 1, "retry_max_ms": 1 });
         let terms = serde_json::from_value(terms).expect("terms");
-        let spec = SpecDigest("d".into());
+        Entry::Intent { key: key(), spec: SpecDigest("d".into()), host: "h".to_owned(), terms, at: at() }
+    }
+
+    /// The agent ran in container 1, and 2 verifies its result.
+    fn verifying() -> Ledger {
         let mut ledger = Ledger::default();
-        ledger.apply(&Entry::Intent { key: key(), spec, host: "h".to_owned(), terms, at: at() });
+        ledger.apply(&intent());
         for entry in &launched("1") {
             ledger.apply(entry);
         }
         ledger.apply(&Entry::Verifying { key: key(), end: end(), at: at() });
         ledger
+    }
+
+    #[test]
+    fn an_intent_that_comes_late_forgets_nothing_that_was_sent() {
+        for sent in [1, 2] {
+            let mut ledger = Ledger::default();
+            let intent = intent();
+            ledger.apply(&intent);
+            for entry in launched("1").iter().take(sent) {
+                ledger.apply(entry);
+            }
+            let before = ledger.task(&key().task).cloned().expect("there");
+            let is_sent = before.current.as_ref().is_some_and(|current| current.start_intent.is_some());
+            ledger.apply(&intent);
+            assert_eq!(ledger.task(&key().task) == Some(&before), is_sent, "after {sent}");
+        }
+        let mut ledger = verifying();
+        let before = ledger.task(&key().task).cloned();
+        ledger.apply(&intent());
+        assert_eq!(ledger.task(&key().task).cloned(), before);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod exhaust;
 mod hands;
+mod model;
 mod monitor;
 mod ports;
 mod scenes;

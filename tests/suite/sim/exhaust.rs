@@ -31,7 +31,7 @@ fn setup() -> Setup {
 }
 
 /// Runs one script; gives how many calls there were, and what was wrong.
-fn walk(script: &Script) -> (usize, Vec<String>, Vec<String>) {
+pub(super) fn walk(script: &Script) -> (usize, Vec<String>, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime").block_on(async {
         let sim = Sim::with(setup());
