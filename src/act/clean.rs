@@ -20,11 +20,12 @@ const GRACE: Duration = Duration::from_secs(10);
 /// What was, or would be, removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Removed {
-    /// `container`, `worktree` or `branch`; `stopped` for a container that was asked to end.
+    /// `container`, `worktree`, `branch` or `templates`; `stopped` for a container that was asked to end.
     pub kind: &'static str,
     /// Its name or path.
     pub name: String,
-    /// The task.
+    /// The task; absent for what belongs to none.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub task: String,
     /// Bytes on disk, where they are known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -142,6 +143,21 @@ pub async fn clean(ports: &Ports, plan: &CleanPlan, plan_id: &str, dry_run: bool
         }
     }
     cleaned
+}
+
+/// Removes what is kept to make worktrees quickly: it is made again when it is needed.
+pub async fn clean_templates(ports: &Ports, dry_run: bool, cleaned: &mut Cleaned) {
+    match ports.repository.remove_templates(dry_run).await {
+        Ok(0) => {}
+        Ok(bytes) => cleaned.removed.push(Removed {
+            kind: "templates",
+            name: "of worktrees".to_owned(),
+            task: String::new(),
+            bytes: Some(bytes),
+            kept_ref: None,
+        }),
+        Err(error) => cleaned.failed.push(Leftover { task: "templates".to_owned(), why: one_line(&error) }),
+    }
 }
 
 async fn worktree(ports: &Ports, task: &TaskId, dry_run: bool) -> Result<Option<Removed>, GitError> {

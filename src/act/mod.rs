@@ -20,7 +20,7 @@ mod secrets;
 mod start;
 
 pub use capture::{Capture, Captured, HEAD, LogCapture, LogFailure, LogResult, TAIL, capture_log};
-pub use clean::{Cleaned, Leftover, Removed, clean, look};
+pub use clean::{Cleaned, Leftover, Removed, clean, clean_templates, look};
 pub use context::{Context, Ports};
 pub use error::{ActError, Disposition, one_line};
 pub use executor::Executor;

@@ -21,7 +21,8 @@ use crate::spec::TaskId;
 ///
 /// By default those of completed and cancelled tasks whose branch is merged into HEAD; a squash merge is recognised by
 /// its content. Logs and results stay in the journal. A branch with work that is not merged stays unless it is named
-/// with `--force`, and then its commits keep a ref; a worktree with uncommitted work always stays.
+/// with `--force`, and then its commits keep a ref; a worktree with uncommitted work always stays. Templates, from which
+/// worktrees are copied, go where no task is named; they are made again when they are needed.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(after_help = "Examples:\n  \
@@ -95,11 +96,13 @@ impl Clean {
         let tasks = require_tasks(&view, &self.tasks)?;
         let tasks: BTreeSet<TaskId> =
             tasks.iter().map(|task| TaskId::new(&task.id).expect("BUG: the view shows valid ids")).collect();
+        // They belong to no task.
+        let templates = tasks.is_empty();
         let request = CleanRequest { tasks, all: self.all, orphans: self.orphans, force: self.force };
         let ports = world.ports();
         let branches = block_on(act::look(&ports, &self.target, &snapshot.tasks, &snapshot.ledger))??;
         let plan = plan::clean(&request, &snapshot.tasks, &snapshot.ledger, &snapshot.observed, &branches);
-        let preview = carry_out(&world, &snapshot, &plan, true)?;
+        let preview = carry_out(&world, &snapshot, &plan, templates, true)?;
         if self.dry_run || preview.removed.is_empty() {
             self.tell(context, &preview, true)?;
             return Ok(end(&preview));
@@ -108,7 +111,7 @@ impl Clean {
             context.output.note("nothing was removed");
             return Ok(ExitCode::Done);
         }
-        let cleaned = carry_out(&world, &snapshot, &plan, false)?;
+        let cleaned = carry_out(&world, &snapshot, &plan, templates, false)?;
         self.tell(context, &cleaned, false)?;
         Ok(end(&cleaned))
     }
@@ -143,9 +146,22 @@ impl Clean {
     }
 }
 
-fn carry_out(world: &World, snapshot: &Snapshot, plan: &CleanPlan, dry_run: bool) -> Result<Cleaned, Report> {
+fn carry_out(
+    world: &World,
+    snapshot: &Snapshot,
+    plan: &CleanPlan,
+    templates: bool,
+    dry_run: bool,
+) -> Result<Cleaned, Report> {
     let plan_id = snapshot.ledger.plan_id().map(ToString::to_string).unwrap_or_default();
-    block_on(act::clean(&world.ports(), plan, &plan_id, dry_run))
+    block_on(async {
+        let ports = world.ports();
+        let mut cleaned = act::clean(&ports, plan, &plan_id, dry_run).await;
+        if templates {
+            act::clean_templates(&ports, dry_run, &mut cleaned).await;
+        }
+        cleaned
+    })
 }
 
 fn end(cleaned: &Cleaned) -> ExitCode {
@@ -191,6 +207,7 @@ fn summary(cleaned: &Cleaned) -> String {
         (count("container"), "container", "containers"),
         (count("worktree"), "worktree", "worktrees"),
         (count("branch"), "branch", "branches"),
+        (count("templates"), "set of templates", "sets of templates"),
         (count("stopped"), "container that runs (stopped)", "containers that run (stopped)"),
     ];
     let parts: Vec<String> =

@@ -9,7 +9,7 @@ use super::contract::{
     Repository, RepositoryLayout, ResultRequest, StartOverRequest, WorktreeRequest, WorktreeState,
 };
 use super::open::{GixRepository, Steer, commit_id, failed, missing, open};
-use super::{access, merge, own, refs, start_over, summary, take, worktree};
+use super::{access, merge, own, refs, start_over, summary, take, template, worktree};
 
 impl GixRepository {
     /// Runs blocking work. It goes on where the caller gives up: every operation may be repeated.
@@ -114,6 +114,17 @@ impl Repository for GixRepository {
             let kept = worktree::remove_branch(git, &branch, &tip, &kept_ref)?;
             own::hand_over(&git.layout, &[])?;
             Ok(kept)
+        })
+        .await
+    }
+
+    async fn remove_templates(&self, dry_run: bool) -> Result<u64, GitError> {
+        self.blocking(move |git| {
+            let bytes = template::disk_usage(&git.layout.common_dir);
+            if !dry_run {
+                template::remove(&git.layout.common_dir)?;
+            }
+            Ok(bytes)
         })
         .await
     }

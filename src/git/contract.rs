@@ -100,6 +100,12 @@ pub trait Repository: Send + Sync {
     /// Removes a worktree that has no uncommitted work, keeping its branch. One that is gone already is fine.
     async fn remove_worktree(&self, worktree: &Path) -> Result<(), GitError>;
 
+    /// Removes what is kept to make worktrees quickly, or only looks; gives its bytes on disk, 0 where there is nothing.
+    async fn remove_templates(&self, dry_run: bool) -> Result<u64, GitError> {
+        let _ = dry_run;
+        Ok(0)
+    }
+
     /// Removes a branch that stands at a commit and is checked out nowhere. Where no other ref holds its commits, the tip gets
     /// `kept_ref` first (or one of its name and a number). Gives the ref.
     async fn remove_branch(&self, branch: &str, tip: &CommitId, kept_ref: &str) -> Result<Option<String>, GitError> {

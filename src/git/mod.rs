@@ -6,7 +6,9 @@
 mod access;
 mod adapter;
 mod admin;
+mod checkout;
 mod contract;
+mod copy;
 mod durable;
 mod exclude;
 mod identity;
@@ -23,6 +25,7 @@ mod settle;
 mod start_over;
 mod summary;
 mod take;
+mod template;
 mod verify;
 mod walk;
 mod worktree;

@@ -1,15 +1,14 @@
 //! Making and removing linked worktrees by git's own plumbing.
 
 use std::path::{Component, Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 
 use gix::{ObjectId, Repository};
 
 use super::admin::{self, Admin, Head};
 use super::contract::{CommitId, GitError, RepositoryLayout, WorktreeRequest, WorktreeState};
-use super::open::{GixRepository, Steer, commit_id, failed, io, missing, open};
+use super::open::{GixRepository, Steer, commit_id, failed, io, open};
 use super::refs::{self, RefValue};
-use super::{exclude, identity, own, scan};
+use super::{checkout, exclude, identity, own, scan};
 
 /// What the log of a base ref says.
 const BASE_LOG: &str = "orchestrate: base of a task";
@@ -283,47 +282,12 @@ fn fill(
     }
     admin.ensure_link(path)?;
     admin::remove_file(&admin.dir.join("index"))?;
-    let fresh = place != Place::Folder;
-    let common_dir = &git.layout.common_dir;
-    // A filter that is missing or fails should not keep the task from starting: then files are as git stores them.
-    if check_out(&open(common_dir, Steer::Person, Some(path))?, admin, path, tip, fresh).is_err() {
-        let repo = open(common_dir, Steer::Nothing, Some(path))?;
-        check_out(&repo, admin, path, tip, false).map_err(|error| missing(&repo, &tip.to_string(), error))?;
-    }
+    checkout::fill(git, admin, path, tip, place == Place::Nothing, place != Place::Folder)?;
     log_head(admin, tip)?;
     // Whole only once it is the owner's: a kill before this makes it anew.
     own::hand_over(&git.layout, &[path])?;
     admin.lock(&request.lock_reason)?;
     own::hand_over(&git.layout, &[&admin.dir])
-}
-
-fn check_out(repo: &Repository, admin: &Admin, path: &Path, tip: ObjectId, fresh: bool) -> Result<(), GitError> {
-    let checking = |error| failed(format!("check out {}", path.display()), error);
-    let tree = repo.find_commit(tip).map_err(checking)?.tree_id().map_err(checking)?;
-    let mut index = repo.index_from_tree(&tree).map_err(checking)?;
-    let mut options =
-        repo.checkout_options(gix::worktree::stack::state::attributes::Source::IdMapping).map_err(checking)?;
-    options.destination_is_initially_empty = fresh;
-    options.overwrite_existing = !fresh;
-    let objects = repo.objects.clone().into_arc().map_err(|error| failed("read objects", error))?;
-    let outcome = gix::worktree::state::checkout(
-        &mut index,
-        path,
-        objects,
-        &gix::progress::Discard,
-        &gix::progress::Discard,
-        &AtomicBool::new(false),
-        options,
-    )
-    .map_err(checking)?;
-    if let Some(first) = outcome.errors.first() {
-        return Err(failed(format!("check out {}", first.path), std::io::Error::other(first.error.to_string())));
-    }
-    if let Some(first) = outcome.collisions.first() {
-        return Err(failed(format!("check out {}", first.path), std::io::Error::from(first.error_kind)));
-    }
-    index.set_path(admin.dir.join("index"));
-    index.write(gix::index::write::Options::default()).map_err(checking)
 }
 
 /// The first line of the worktree's own HEAD log, as git writes it; one that is there stays.

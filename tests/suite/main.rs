@@ -29,6 +29,7 @@ mod git_isolated;
 mod git_merge;
 mod git_result;
 mod git_support;
+mod git_template;
 mod git_worktree;
 mod http;
 mod metrics;
