@@ -66,6 +66,7 @@ sim: ## simulate SEEDS runs with faults at every boundary
 bench: ## measure against peers and the engine's floor (hours); the report is target/bench/report.md
 	cargo bench --locked --bench peers
 	cargo bench --locked --bench decision
+	cargo bench --locked --bench worktrees
 
 .PHONY: bench-quick
 bench-quick: ## the same with fewer runs of smaller plans (minutes)

@@ -25,6 +25,8 @@ struct Attempt {
     stage: tempfile::TempDir,
     /// Runs the agent as another user.
     uid: Option<u32>,
+    /// A real container in place of the namespace.
+    cage: Option<crate::docker_git::Cage>,
 }
 
 /// Whether this machine lets us make mount namespaces.
@@ -70,6 +72,7 @@ impl Attempt {
             dir,
             stage: outside,
             uid,
+            cage: None,
         };
         let open = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(this.stage.path(), open).expect("opened");
@@ -95,6 +98,14 @@ impl Attempt {
         let mut binds =
             vec![GitBind { source: self.state.path.clone(), target: self.project.clone(), read_only: false }];
         binds.extend(self.plan.binds.iter().cloned());
+        if let Some(cage) = &self.cage {
+            // Where traps are laid, so that the host would run them.
+            let stage = self.stage.path().to_owned();
+            binds.insert(0, GitBind { source: stage.clone(), target: stage, read_only: false });
+            let mut env = self.plan.env.clone();
+            env.extend(self.words().map(|(name, value)| (name.to_owned(), value)));
+            return cage.run(script, &binds, env, &self.project);
+        }
         let mut setup = vec!["set -e".to_owned()];
         let quote = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', "'\\''"));
         for (at, bind) in binds.iter().enumerate() {
@@ -125,13 +136,21 @@ impl Attempt {
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
             .env("HOME", self.stage.path())
-            .env("GIT_EDITOR", "true")
-            .env("PRIVATE", self.dir.join("git"))
-            .env("OBJECTS", self.fixture.root.join(".git/objects"))
-            .env("CANARY", &self.canary)
+            .envs(self.words())
             .envs(&self.plan.env)
             .output()
             .expect("runs")
+    }
+
+    /// What scripts call places by.
+    fn words(&self) -> [(&'static str, String); 4] {
+        let text = |path: PathBuf| path.to_str().expect("text").to_owned();
+        [
+            ("GIT_EDITOR", "true".to_owned()),
+            ("PRIVATE", text(self.dir.join("git"))),
+            ("OBJECTS", text(self.fixture.root.join(".git/objects"))),
+            ("CANARY", text(self.canary.clone())),
+        ]
     }
 
     fn must(&self, script: &str) -> String {
@@ -190,14 +209,18 @@ pub(crate) const OPERATIONS: [(&str, &str); 24] = [
 
 #[tokio::test]
 async fn all_of_git_works_for_the_agent() {
-    if !can_isolate() {
-        return;
+    if can_isolate() {
+        assert_eq!(works_for_the_agent(None).await, OPERATIONS.len());
     }
+}
+
+/// Does all operations; gives how many of them worked.
+pub(crate) async fn works_for_the_agent(cage: Option<crate::docker_git::Cage>) -> usize {
     let fixture = Fixture::new();
     fixture.commit_on("dependency", "main", &[("d.txt", "d")]);
     fixture.commit_on("secret", "main", &[("s.txt", "s")]);
     fixture.git(&["remote", "add", "origin", "https://user:token@example.org/x.git"]);
-    let attempt = Attempt::on(fixture, GitAccess::Isolated).await;
+    let attempt = Attempt { cage, ..Attempt::on(fixture, GitAccess::Isolated).await };
     assert_eq!(
         attempt.must("git for-each-ref --format='%(refname)'"),
         "refs/heads/agent/a\nrefs/heads/dependency\nrefs/heads/main"
@@ -208,6 +231,7 @@ async fn all_of_git_works_for_the_agent() {
         ""
     );
     let others = attempt.others();
+    let mut worked = 0;
     for (name, script) in OPERATIONS {
         let output = attempt.run(script);
         assert!(
@@ -216,6 +240,9 @@ async fn all_of_git_works_for_the_agent() {
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         );
+        assert!(!attempt.canary.exists() && attempt.others() == others, "{name}: it reached the host");
+        attempt.fixture.assert_healthy();
+        worked += 1;
     }
     let tip = attempt.must("git rev-parse HEAD");
     attempt.must("echo left > left.txt; test \"$(git status --porcelain)\" = '?? left.txt'");
@@ -236,6 +263,7 @@ async fn all_of_git_works_for_the_agent() {
         taken.commits,
         attempt.fixture.git(&["rev-list", "--count", "main..agent/a"]).parse::<u64>().expect("a number")
     );
+    worked
 }
 
 #[tokio::test]
@@ -411,7 +439,7 @@ async fn repositories_that_borrow_objects_and_odd_paths_work() {
 }
 
 /// Told by one attempt's fate.
-enum Fate {
+pub(crate) enum Fate {
     /// The agent's commits are refused.
     Refused,
     /// What is sound is taken, the trap is without effect.
@@ -423,7 +451,7 @@ use Fate::{Harmless, Refused};
 const COMMIT: &str = "c=$(git commit-tree $tree -p HEAD -m trap) && git update-ref refs/heads/agent/a $c";
 const EVIL: &str = "printf '#!/bin/sh\\ntouch %s\\ncat\\n' $CANARY > $CANARY.sh; chmod +x $CANARY.sh; mkdir -p hooks; for h in pre-commit post-checkout post-commit reference-transaction pre-receive update post-update fsmonitor-watchman; do cp $CANARY.sh hooks/$h; done;";
 
-fn attacks() -> Vec<(&'static str, String, Fate)> {
+pub(crate) fn attacks() -> Vec<(&'static str, String, Fate)> {
     let tree = |entry: &str| {
         format!(
             "blob=$(git rev-parse HEAD:readme.md); commit=$(git rev-parse HEAD); tree=$(printf '{entry}\\n' | sed \"s/BLOB/$blob/;s/COMMIT/$commit/\" | git mktree --missing) && {COMMIT}"
@@ -497,58 +525,69 @@ async fn nothing_that_an_agent_writes_reaches_the_host(#[values(0, 1, 2, 3)] par
     }
     let mut wrong = Vec::new();
     for (name, script, fate) in attacks().into_iter().skip(part).step_by(4) {
-        let fixture = Fixture::new();
-        fixture.commit_on("dependency", "main", &[("d.txt", "d")]);
-        let attempt = Attempt::on(fixture, GitAccess::Isolated).await;
-        let others = attempt.others();
-        let config = std::fs::read(attempt.fixture.root.join(".git/config")).expect("read");
-        let planted = attempt.run(&script);
-        // A broken trap proves nothing.
-        if !planted.status.success() {
-            wrong.push(format!("{name}: not planted: {}", String::from_utf8_lossy(&planted.stderr)));
-        }
-        let taken = attempt.take().await;
-        match (&taken, &fate) {
-            (Err(GitError::Refused { .. }), Refused) | (Ok(_), Harmless) => {}
-            _ => wrong.push(format!("{name}: {taken:?}")),
-        }
-        // What is too large is told as that, with what to do, and not as something that cannot be read.
-        if name.starts_with("a huge blob") {
-            let told = taken.as_ref().map_or_else(ToString::to_string, |_| String::new());
-            if !told.contains("257 MiB, and no more than 256 MiB") || !told.contains("orchestrate retry") {
-                wrong.push(format!("{name}: {told}"));
-            }
-        }
-        if matches!(fate, Refused) && attempt.fixture.git(&["rev-parse", "agent/a"]) != attempt.base.0 {
-            wrong.push(format!("{name}: the branch moved"));
-        }
-        // Then the person looks at it, with their own git.
-        for args in [&["status", "-s"][..], &["diff", "HEAD"], &["log", "-p", "-1"], &["add", "-An"]] {
-            // A FIFO as an ignore file makes git wait for ever; that is the person's to find.
-            let theirs = command(&attempt.state.path);
-            let mut bounded = Command::new("timeout");
-            bounded.args(["-k", "1", "1", "git"]).args(args).current_dir(&attempt.state.path).env_clear();
-            bounded.envs(theirs.get_envs().filter_map(|(key, value)| Some((key, value?))));
-            let _may_fail = bounded.output().expect("runs");
-        }
-        let head = attempt.fixture.git(&["rev-parse", "agent/a"]);
-        let _summary =
-            attempt.fixture.repo.summarize(&attempt.base, &CommitId(head.clone())).await.expect("summarized");
-        let next = orchestrate::git::WorktreeRequest { base: CommitId(head), ..attempt.fixture.request("b") };
-        attempt.fixture.repo.ensure_worktree(&next).await.expect("a dependent starts");
-        if attempt.canary.exists() {
-            wrong.push(format!("{name}: code of the agent ran"));
-        }
-        if attempt.others() != others {
-            wrong.push(format!("{name}: another ref moved"));
-        }
-        if std::fs::read(attempt.fixture.root.join(".git/config")).expect("read") != config {
-            wrong.push(format!("{name}: the config changed"));
-        }
-        attempt.fixture.assert_healthy();
+        wrong.extend(attacked(name, &script, &fate, None).await);
     }
     assert!(attacks().len() >= 40);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Plants a trap, takes the result, and looks at everything; gives what is not as it should be.
+pub(crate) async fn attacked(
+    name: &str,
+    script: &str,
+    fate: &Fate,
+    cage: Option<crate::docker_git::Cage>,
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let fixture = Fixture::new();
+    fixture.commit_on("dependency", "main", &[("d.txt", "d")]);
+    let attempt = Attempt { cage, ..Attempt::on(fixture, GitAccess::Isolated).await };
+    let others = attempt.others();
+    let config = std::fs::read(attempt.fixture.root.join(".git/config")).expect("read");
+    let planted = attempt.run(script);
+    // A broken trap proves nothing.
+    if !planted.status.success() {
+        wrong.push(format!("{name}: not planted: {}", String::from_utf8_lossy(&planted.stderr)));
+    }
+    let taken = attempt.take().await;
+    match (&taken, fate) {
+        (Err(GitError::Refused { .. }), Refused) | (Ok(_), Harmless) => {}
+        _ => wrong.push(format!("{name}: {taken:?}")),
+    }
+    // What is too large is told as that, with what to do, and not as something that cannot be read.
+    if name.starts_with("a huge blob") {
+        let told = taken.as_ref().map_or_else(ToString::to_string, |_| String::new());
+        if !told.contains("257 MiB, and no more than 256 MiB") || !told.contains("orchestrate retry") {
+            wrong.push(format!("{name}: {told}"));
+        }
+    }
+    if matches!(fate, Refused) && attempt.fixture.git(&["rev-parse", "agent/a"]) != attempt.base.0 {
+        wrong.push(format!("{name}: the branch moved"));
+    }
+    // Then the person looks at it, with their own git.
+    for args in [&["status", "-s"][..], &["diff", "HEAD"], &["log", "-p", "-1"], &["add", "-An"]] {
+        // A FIFO as an ignore file makes git wait for ever; that is the person's to find.
+        let theirs = command(&attempt.state.path);
+        let mut bounded = Command::new("timeout");
+        bounded.args(["-k", "1", "1", "git"]).args(args).current_dir(&attempt.state.path).env_clear();
+        bounded.envs(theirs.get_envs().filter_map(|(key, value)| Some((key, value?))));
+        let _may_fail = bounded.output().expect("runs");
+    }
+    let head = attempt.fixture.git(&["rev-parse", "agent/a"]);
+    let _summary = attempt.fixture.repo.summarize(&attempt.base, &CommitId(head.clone())).await.expect("summarized");
+    let next = orchestrate::git::WorktreeRequest { base: CommitId(head), ..attempt.fixture.request("b") };
+    attempt.fixture.repo.ensure_worktree(&next).await.expect("a dependent starts");
+    if attempt.canary.exists() {
+        wrong.push(format!("{name}: code of the agent ran"));
+    }
+    if attempt.others() != others {
+        wrong.push(format!("{name}: another ref moved"));
+    }
+    if std::fs::read(attempt.fixture.root.join(".git/config")).expect("read") != config {
+        wrong.push(format!("{name}: the config changed"));
+    }
+    attempt.fixture.assert_healthy();
+    wrong
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ mod docker_container;
 mod docker_disk;
 mod docker_doctor;
 mod docker_faults;
+mod docker_git;
 mod docker_hands;
 mod docker_main_job;
 mod docker_outage;
