@@ -9,9 +9,9 @@ use crate::controller::Snapshot;
 use crate::error::{ExitCode, Report};
 use crate::git::{BranchSummary, CommitId, GitError, Merged, Repository};
 use crate::observe::names;
-use crate::report::{BranchFacts, Review as ReviewReport, ReviewFacts, View, tops};
+use crate::report::{BranchFacts, KeptCommits, Review as ReviewReport, ReviewFacts, View, tops};
 use crate::spec::TaskIx;
-use crate::status::Status;
+use crate::status::{Reason, Status};
 
 /// Pairs of branches that are tried against each other; each is a merge in memory.
 const MOST_PAIRS: usize = 300;
@@ -82,12 +82,14 @@ async fn facts(
     }
     contain(repository, snapshot, &completed, &mut branches).await?;
     let untried = clash(repository, &target_commit, &mut branches).await;
+    let kept = kept(repository, snapshot, view, &target_commit, target).await?;
     let open = view.tasks.iter().filter(|task| task.status != Status::Completed);
     Ok(ReviewFacts {
         target: target.to_owned(),
         target_commit,
         branches,
         open: open.map(|task| (task.id.clone(), task.status)).collect(),
+        kept,
         untried,
     })
 }
@@ -132,8 +134,37 @@ async fn branch(
         contains: Vec::new(),
         conflicts: Vec::new(),
         clashes: Vec::new(),
+        report: task.report.clone(),
         notes,
     })
+}
+
+/// What stands under refs of ours beside the branches, but for what the target or the task's branch holds by now.
+async fn kept(
+    repository: &dyn Repository,
+    snapshot: &Snapshot,
+    view: &View,
+    target_commit: &CommitId,
+    target: &str,
+) -> Result<Vec<KeptCommits>, GitError> {
+    let Some(plan) = snapshot.ledger.plan_id() else { return Ok(Vec::new()) };
+    let mut kept = Vec::new();
+    for (full_ref, commit) in repository.refs_below(&names::plan_refs(plan)).await? {
+        let Some(task) = names::task_of_kept(&full_ref) else { continue };
+        let mut holders = vec![target_commit.clone()];
+        holders.extend(repository.tip(&format!("refs/heads/agent/{task}")).await?);
+        let mut is_held = false;
+        for holder in &holders {
+            is_held |= repository.contains(holder, &commit).await?;
+        }
+        if is_held {
+            continue;
+        }
+        let refused = view.tasks.iter().find(|of| of.id == task && of.reason == Some(Reason::ResultRefused));
+        let message = refused.and_then(|task| task.message.clone());
+        kept.push(KeptCommits::new(task, &full_ref, &commit, message, target));
+    }
+    Ok(kept)
 }
 
 /// A task starts from its dependencies' branches, so only those can be inside of its own: no need to try all pairs.

@@ -38,6 +38,11 @@ impl Repository for GixRepository {
         self.blocking(move |git| refs::tip(&git.common(Steer::Nothing)?, &full_ref)).await
     }
 
+    async fn refs_below(&self, prefix: &str) -> Result<Vec<(String, CommitId)>, GitError> {
+        let prefix = prefix.to_owned();
+        self.blocking(move |git| refs::below(&git.common(Steer::Nothing)?, &prefix)).await
+    }
+
     async fn contains(&self, descendant: &CommitId, ancestor: &CommitId) -> Result<bool, GitError> {
         let (descendant, ancestor) = (descendant.clone(), ancestor.clone());
         self.blocking(move |git| {

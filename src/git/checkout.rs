@@ -11,6 +11,9 @@ use super::copy::is_known;
 use super::open::{GixRepository, Steer, failed, missing, open};
 use super::template::{self, Copied, Templates};
 
+/// Bytes of unpacked objects that each thread keeps, as others are packed as differences to them.
+const DELTA_BASES: usize = 24 * 1024 * 1024;
+
 /// Puts a commit's files into a worktree and writes its index. `is_new`: the folder was made just now, for this.
 /// `is_empty`: nothing is in it, so that nothing is overwritten.
 pub(super) fn fill(
@@ -99,7 +102,9 @@ fn put(repo: &Repository, path: &Path, index: &mut gix::index::File, is_empty: b
         repo.checkout_options(gix::worktree::stack::state::attributes::Source::IdMapping).map_err(checking)?;
     options.destination_is_initially_empty = is_empty;
     options.overwrite_existing = !is_empty;
-    let objects = repo.objects.clone().into_arc().map_err(|error| failed("read objects", error))?;
+    let mut objects = repo.objects.clone();
+    objects.set_pack_cache(|| Box::new(gix_pack::cache::lru::MemoryCappedHashmap::new(DELTA_BASES)));
+    let objects = objects.into_arc().map_err(|error| failed("read objects", error))?;
     let outcome = gix::worktree::state::checkout(
         index,
         path,

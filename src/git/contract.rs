@@ -56,6 +56,12 @@ pub trait Repository: Send + Sync {
     /// The tip of a branch given by its full ref; `None` where there is no such ref.
     async fn tip(&self, full_ref: &str) -> Result<Option<CommitId>, GitError>;
 
+    /// Refs below a prefix with what they name, sorted; only those that name a commit.
+    async fn refs_below(&self, prefix: &str) -> Result<Vec<(String, CommitId)>, GitError> {
+        let _ = prefix;
+        Ok(Vec::new())
+    }
+
     /// Whether every commit of `ancestor` is contained in `descendant`. A commit contains itself.
     async fn contains(&self, descendant: &CommitId, ancestor: &CommitId) -> Result<bool, GitError>;
 
@@ -282,6 +288,8 @@ pub struct BranchSummary {
     pub deletions: u64,
     /// Paths that differ, sorted, at most 1,000.
     pub paths: Vec<String>,
+    /// Those that run on somebody's machine once they are merged, sorted, at most 1,000.
+    pub trusted: Vec<String>,
 }
 
 /// A git operation that did not do what was asked.

@@ -26,6 +26,7 @@ mod start_over;
 mod summary;
 mod take;
 mod template;
+mod trust;
 mod verify;
 mod walk;
 mod worktree;
@@ -35,3 +36,4 @@ pub use contract::{
     Merged, Repository, RepositoryLayout, ResultRequest, StartOverRequest, WorktreeRequest, WorktreeState,
 };
 pub use open::GixRepository;
+pub use trust::runner;

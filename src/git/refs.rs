@@ -173,6 +173,23 @@ pub(super) fn is_reachable(repo: &gix::Repository, id: gix::ObjectId, but: Optio
     Ok(false)
 }
 
+/// Direct refs below a prefix that name a commit.
+pub(super) fn below(repo: &gix::Repository, prefix: &str) -> Result<Vec<(String, CommitId)>, GitError> {
+    let listing = |error| failed("list refs", error);
+    let platform = repo.references().map_err(listing)?;
+    let mut found = Vec::new();
+    for reference in platform.prefixed(prefix).map_err(listing)? {
+        let Ok(reference) = reference else { continue };
+        if let Some(tip) = reference.try_id()
+            && tip.header().is_ok_and(|header| header.kind() == gix::object::Kind::Commit)
+        {
+            found.push((reference.name().as_bstr().to_string(), commit_id(tip)));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
 /// Number of commits that `head` has and `base` has not.
 pub(super) fn count(repo: &gix::Repository, base: gix::ObjectId, head: gix::ObjectId) -> Result<u64, GitError> {
     let walk = repo.rev_walk([head]).with_hidden([base]).all().map_err(|error| failed("walk the history", error))?;

@@ -7,7 +7,7 @@ use gix::Repository;
 
 use super::contract::{BranchSummary, CommitId, GitError};
 use super::open::failed;
-use super::refs;
+use super::{refs, trust};
 
 /// More paths are not listed.
 const PATHS: usize = 1000;
@@ -23,7 +23,7 @@ pub(super) fn summarize(repo: &Repository, base: &CommitId, head: &CommitId) -> 
     let new = repo.find_commit(head).and_then(|commit| commit.tree()).map_err(comparing)?;
     let mut cache = repo.diff_resource_cache_for_tree_diff().map_err(comparing)?;
     let mut summary = BranchSummary { commits, ..BranchSummary::default() };
-    let mut paths = BTreeSet::new();
+    let (mut paths, mut trusted) = (BTreeSet::new(), BTreeSet::new());
     let mut platform = old.changes().map_err(comparing)?;
     platform.options(|options| {
         options.track_path().track_rewrites(None);
@@ -34,10 +34,11 @@ pub(super) fn summarize(repo: &Repository, base: &CommitId, head: &CommitId) -> 
                 return Ok(ControlFlow::Continue(()));
             }
             summary.files += 1;
-            paths.insert(change.location().to_string());
-            if paths.len() > PATHS {
-                paths.pop_last();
+            let path = change.location().to_string();
+            if trust::runner(&path).is_some() {
+                insert(&mut trusted, path.clone());
             }
+            insert(&mut paths, path);
             // Binary files and submodules have no lines.
             if let Ok(Some(lines)) = change.diff(&mut cache).and_then(|mut diff| diff.line_counts()) {
                 summary.insertions += u64::from(lines.insertions);
@@ -48,5 +49,13 @@ pub(super) fn summarize(repo: &Repository, base: &CommitId, head: &CommitId) -> 
         })
         .map_err(comparing)?;
     summary.paths = paths.into_iter().collect();
+    summary.trusted = trusted.into_iter().collect();
     Ok(summary)
+}
+
+fn insert(paths: &mut BTreeSet<String>, path: String) {
+    paths.insert(path);
+    if paths.len() > PATHS {
+        paths.pop_last();
+    }
 }

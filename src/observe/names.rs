@@ -133,6 +133,18 @@ pub fn kept_ref(plan: &str, key: &AttemptKey) -> String {
     format!("refs/orchestrate/{plan}/{}/kept/{}", key.task, key.attempt)
 }
 
+/// What all refs of a plan's tasks begin with.
+pub fn plan_refs(plan: &str) -> String {
+    format!("refs/orchestrate/{plan}/")
+}
+
+/// The task of a ref that [`kept_ref`] made, also where a number was put behind its name.
+pub fn task_of_kept(full_ref: &str) -> Option<&str> {
+    let mut parts = full_ref.strip_prefix("refs/orchestrate/")?.splitn(4, '/');
+    let (_plan, task, kept, _attempt) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    (kept == "kept").then_some(task)
+}
+
 /// The task's worktree, relative to the repository.
 pub fn worktree(task: &TaskId) -> PathBuf {
     Path::new(WORKTREES).join(task.as_str())

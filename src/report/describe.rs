@@ -319,7 +319,7 @@ mod tests {
         let task = view.task("left").expect("there");
         let spec = snapshot.tasks.task(snapshot.tasks.find("left").expect("there"));
         let events = world.entries.iter().filter(|entry| entry.task() == Some(&spec.id)).map(EventView::of).collect();
-        let branch = BranchSummary { commits: 1, files: 2, insertions: 3, deletions: 4, paths: Vec::new() };
+        let branch = BranchSummary { commits: 1, files: 2, insertions: 3, deletions: 4, ..BranchSummary::default() };
         let tail = Some("one\ntwo \u{1b}[31m".to_owned());
         let description = Description::of(&view, task, spec, events, Some(branch), tail);
         insta::assert_snapshot!(anstream::adapter::strip_str(&description.text()).to_string());

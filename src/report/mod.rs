@@ -39,5 +39,5 @@ pub use live::{LiveReporter, Size};
 pub use merges::merge_commands;
 pub use metrics::{Format as MetricsFormat, Metrics, merged_text, write_textfile, write_textfile_text};
 pub use plan_text::{NextAction, NextPass, Waiting};
-pub use review::{BranchFacts, BranchReview, Review, ReviewFacts, tops};
+pub use review::{BranchFacts, BranchReview, KeptCommits, Review, ReviewFacts, TrustedPath, tops};
 pub use view::{FORMAT, OrphanView, Summary, TaskView, View, plural};

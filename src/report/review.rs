@@ -9,11 +9,13 @@ use serde::Serialize;
 
 use super::escape;
 use super::view::plural;
-use crate::git::{BranchSummary, CommitId};
+use crate::git::{self, BranchSummary, CommitId};
 use crate::status::{ResultKind, Status};
 
 /// Paths that are listed before the rest is counted.
 const PATHS: usize = 8;
+/// Lines of an agent's report that are shown.
+const LINES: usize = 6;
 
 /// What git says of the completed tasks' branches.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,8 +28,49 @@ pub struct ReviewFacts {
     pub branches: Vec<BranchFacts>,
     /// Tasks that are not completed.
     pub open: Vec<(String, Status)>,
+    /// Commits that no branch could take.
+    pub kept: Vec<KeptCommits>,
     /// Some pairs of branches were not tried against each other, being too many.
     pub untried: bool,
+}
+
+/// Commits that stand beside the branches: results that were refused, histories that were rewritten or given up.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct KeptCommits {
+    /// The task.
+    pub task: String,
+    /// The ref that keeps them.
+    #[serde(rename = "ref")]
+    pub full_ref: String,
+    /// Its commit.
+    pub commit: String,
+    /// What became of the task, where the result was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Shows what they hold.
+    pub log_command: String,
+}
+
+impl KeptCommits {
+    /// Those of a ref, seen from what branches are merged into.
+    pub fn new(task: &str, full_ref: &str, commit: &CommitId, message: Option<String>, target: &str) -> Self {
+        Self {
+            task: task.to_owned(),
+            full_ref: full_ref.to_owned(),
+            commit: commit.to_string(),
+            message,
+            log_command: format!("git log -p {}", shell_word(&format!("{target}..{full_ref}"))),
+        }
+    }
+}
+
+/// A changed path that somebody's machine runs once it is merged.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct TrustedPath {
+    /// The path.
+    pub path: String,
+    /// Who runs it.
+    pub run_by: String,
 }
 
 /// What git says of one branch.
@@ -55,6 +98,8 @@ pub struct BranchFacts {
     pub conflicts: Vec<String>,
     /// Paths at which it conflicts with other tasks' branches that would be merged too.
     pub clashes: Vec<(String, Vec<String>)>,
+    /// The beginning of what the agent left in its `result.md`.
+    pub report: Option<String>,
     /// What could not be found out.
     pub notes: Vec<String>,
 }
@@ -75,6 +120,8 @@ pub struct Review {
     pub commands: Vec<String>,
     /// Tasks that are not completed, with their status.
     pub open: BTreeMap<String, Status>,
+    /// Commits that no branch could take, of any task.
+    pub kept: Vec<KeptCommits>,
     /// Some pairs of branches were not tried against each other, being too many.
     pub untried: bool,
 }
@@ -108,6 +155,11 @@ pub struct BranchReview {
     pub deletions: u64,
     /// Paths that differ, at most 1,000.
     pub paths: Vec<String>,
+    /// Changed paths that somebody's machine runs once they are merged, at most 1,000.
+    pub trusted: Vec<TrustedPath>,
+    /// The beginning of what the agent left in its `result.md`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report: Option<String>,
     /// The target holds all of it already.
     pub merged: bool,
     /// Branches that hold all of it: merging one of them brings it too.
@@ -147,6 +199,7 @@ impl Review {
             branches,
             commands,
             open: facts.open.into_iter().collect(),
+            kept: facts.kept,
             untried: facts.untried,
         }
     }
@@ -155,6 +208,7 @@ impl Review {
     pub fn text(&self) -> String {
         const GOOD: Style = AnsiColor::Green.on_default();
         const BAD: Style = AnsiColor::Red.on_default();
+        const WARN: Style = AnsiColor::Yellow.on_default();
         const NAME: Style = Style::new().bold();
         let mut text = String::new();
         let mut put = |line: std::fmt::Arguments<'_>| {
@@ -174,6 +228,12 @@ impl Review {
             put(format_args!("   {}: {}", branch.branch, branch.contents()));
             if !branch.paths.is_empty() {
                 put(format_args!("   {}", listed(&branch.paths)));
+            }
+            for (run_by, paths) in by_runner(&branch.trusted) {
+                put(format_args!("   {WARN}look closely{WARN:#}: run by {run_by}: {}", listed(&paths)));
+            }
+            for line in branch.report.as_deref().map(beginning).unwrap_or_default() {
+                put(format_args!("   | {line}"));
             }
             for note in &branch.notes {
                 put(format_args!("   note: {}", escape::line(note)));
@@ -203,6 +263,13 @@ impl Review {
         if !self.open.is_empty() {
             let open: Vec<String> = self.open.iter().map(|(task, status)| format!("{task} ({status})")).collect();
             put(format_args!("Not completed: {}", open.join(", ")));
+        }
+        for kept in &self.kept {
+            put(format_args!("Kept beside the branches, of {}: {}", kept.task, kept.full_ref));
+            if let Some(message) = &kept.message {
+                put(format_args!("   {}", escape::line(message)));
+            }
+            put(format_args!("   $ {}", kept.log_command));
         }
         if !self.commands.is_empty() {
             put(format_args!("Nothing is merged by orchestrate. To merge everything, in this order:"));
@@ -280,6 +347,8 @@ fn review(
         insertions: summary.insertions,
         deletions: summary.deletions,
         paths: summary.paths,
+        trusted: summary.trusted.into_iter().filter_map(trusted).collect(),
+        report: facts.report,
         merged: facts.merged,
         contained_in,
         conflicts: facts.conflicts,
@@ -294,8 +363,30 @@ pub fn tops(branches: &[BranchFacts]) -> Vec<usize> {
     (0..branches.len()).filter(|at| is_top(&branches[*at])).collect()
 }
 
-fn listed(paths: &[String]) -> String {
-    let shown: Vec<_> = paths.iter().take(PATHS).map(|path| escape::line(path)).collect();
+fn trusted(path: String) -> Option<TrustedPath> {
+    git::runner(&path).map(|run_by| TrustedPath { path, run_by: run_by.to_owned() })
+}
+
+fn by_runner(trusted: &[TrustedPath]) -> BTreeMap<&str, Vec<&String>> {
+    let mut by: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
+    for one in trusted {
+        by.entry(&one.run_by).or_default().push(&one.path);
+    }
+    by
+}
+
+/// The first lines of what an agent wrote for people.
+fn beginning(report: &str) -> Vec<String> {
+    let lines: Vec<&str> = report.lines().filter(|line| !line.trim().is_empty()).collect();
+    let mut shown: Vec<String> = lines.iter().take(LINES).map(|line| escape::line(line).into_owned()).collect();
+    if lines.len() > LINES {
+        shown.push("… (`orchestrate describe` shows the rest)".to_owned());
+    }
+    shown
+}
+
+fn listed<T: AsRef<str>>(paths: &[T]) -> String {
+    let shown: Vec<_> = paths.iter().take(PATHS).map(|path| escape::line(path.as_ref())).collect();
     match paths.len().saturating_sub(PATHS) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
@@ -331,11 +422,13 @@ mod tests {
                 insertions: 10,
                 deletions: 3,
                 paths: vec!["src/x.rs".to_owned()],
+                trusted: Vec::new(),
             }),
             merged: false,
             contains: contains.iter().map(|&id| id.to_owned()).collect(),
             conflicts: Vec::new(),
             clashes: Vec::new(),
+            report: None,
             notes: Vec::new(),
         }
     }
@@ -346,6 +439,7 @@ mod tests {
             target_commit: CommitId("c".repeat(40)),
             branches,
             open: Vec::new(),
+            kept: Vec::new(),
             untried: false,
         }
     }
@@ -389,6 +483,26 @@ mod tests {
         facts.open = vec![("three".to_owned(), Status::Failed)];
         let text = anstream::adapter::strip_str(&Review::of(facts).text()).to_string();
         insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn what_hands_out_trust_what_was_refused_and_what_agents_say_is_shown() {
+        let mut one = branch("one", &[]);
+        let trusted = [".github/workflows/ci.yml", ".husky/pre-commit", "build.rs", "web/package.json"];
+        one.summary.as_mut().expect("one").trusted = trusted.map(str::to_owned).to_vec();
+        one.report = Some("# Done\n\nAll of it\u{1b}[2J.\n".to_owned() + &"more\n".repeat(9));
+        let mut facts = facts(vec![one]);
+        facts.open = vec![("two".to_owned(), Status::Failed)];
+        facts.kept = vec![KeptCommits::new(
+            "two",
+            "refs/orchestrate/p/two/kept/1",
+            &CommitId("d".repeat(40)),
+            Some("the history of `agent/two` below its base was rewritten".to_owned()),
+            "HEAD",
+        )];
+        let review = Review::of(facts);
+        assert_eq!(review.branches[0].trusted.len(), 4);
+        insta::assert_snapshot!(anstream::adapter::strip_str(&review.text()).to_string());
     }
 
     #[test]
