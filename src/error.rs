@@ -222,6 +222,7 @@ impl From<GitError> for Report {
             | GitError::ForeignPath { .. }
             | GitError::WorktreeLost(_)
             | GitError::Dirty { .. }
+            | GitError::Locked { .. }
             | GitError::Refused { .. }
             | GitError::Unrelated(..)
             | GitError::Unsupported(_)

@@ -115,7 +115,7 @@ pub async fn clean(ports: &Ports, plan: &CleanPlan, plan_id: &str, dry_run: bool
             CleanStep::Worktree(_) => match worktree(ports, &task, dry_run).await {
                 Ok(Some(removed)) => Ok(removed),
                 Ok(None) => continue,
-                Err(error @ (GitError::Dirty { .. } | GitError::ForeignPath { .. })) => {
+                Err(error @ (GitError::Dirty { .. } | GitError::Locked { .. } | GitError::ForeignPath { .. })) => {
                     cleaned.keep(&task, one_line(&error));
                     stuck.push(task);
                     continue;

@@ -121,6 +121,7 @@ fn git(error: GitError) -> Disposition {
         GitError::NotARepository(_)
         | GitError::WorktreeLost(_)
         | GitError::Dirty { .. }
+        | GitError::Locked { .. }
         | GitError::Refused { .. }
         | GitError::Unsupported(_) => held(Reason::WorktreeConflict, message),
         GitError::Io { .. } | GitError::Git { .. } => retry(message),

@@ -48,7 +48,14 @@ pub(super) async fn launch(context: &Context, job: &Job, events: &mut Vec<Runtim
         })?;
     }
     start_over(context, job, spec, &base).await?;
-    let worktree = worktree(context, job, &base).await?;
+    let worktree = match worktree(context, job, &base).await {
+        // Until a ref holds it, a `git gc --prune=now` may take the merge away; the same one is made again.
+        Err(ActError::Git(GitError::UnknownRevision(_))) if job.heads.len() > 1 => {
+            let again = base::resolve(context, job, spec).await?;
+            worktree(context, job, &again).await?
+        }
+        made => made?,
+    };
     context.record(&Entry::Prepared {
         key: job.key.clone(),
         base: base.clone(),

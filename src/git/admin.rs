@@ -15,6 +15,8 @@ use super::open::io;
 const MARKER: &str = "orchestrate";
 /// What git itself writes into `locked` while a worktree is in the making.
 const INITIALIZING: &[u8] = b"initializing";
+/// What every reason of ours for a lock begins with.
+const LOCKED_BY_US: &[u8] = b"orchestrate: ";
 /// Files of git's that hold one line are never longer.
 const LINE_LIMIT: u64 = 64 * 1024;
 
@@ -121,13 +123,26 @@ impl Admin {
         read_small(&self.dir.join("locked")).ok().flatten().is_some_and(|text| text.trim_ascii() == INITIALIZING)
     }
 
-    /// Says that its worktree is whole, and why it is locked.
+    /// Says that its worktree is whole, and why it is locked. A lock of somebody else's stays.
     pub(super) fn lock(&self, reason: &str) -> Result<(), GitError> {
         let path = self.dir.join("locked");
-        if read_small(&path).ok().flatten().is_some_and(|present| present == reason.as_bytes()) {
+        let present = read_small(&path).ok().flatten();
+        if present.is_some_and(|present| present == reason.as_bytes() || is_foreign_lock(&present)) {
             return Ok(());
         }
         replace(&path, reason.as_bytes())
+    }
+
+    /// Refuses where somebody else has locked the worktree, as `git worktree remove` does.
+    pub(super) fn refuse_locked(&self, worktree: &Path) -> Result<(), GitError> {
+        match read_small(&self.dir.join("locked")) {
+            Ok(Some(text)) if is_foreign_lock(&text) => {
+                let text = String::from_utf8_lossy(text.trim_ascii()).into_owned();
+                let reason = if text.is_empty() { text } else { format!(" ({text})") };
+                Err(GitError::Locked { path: worktree.to_owned(), reason })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Says again that its worktree is in the making.
@@ -229,6 +244,11 @@ impl Head {
 /// A worktree's `.git` file.
 fn link(admin: &Path) -> Vec<u8> {
     [b"gitdir: ", admin.as_os_str().as_bytes(), b"\n"].concat()
+}
+
+/// Whether the text of a lock is neither git's own nor ours.
+fn is_foreign_lock(text: &[u8]) -> bool {
+    text.trim_ascii() != INITIALIZING && !text.starts_with(LOCKED_BY_US)
 }
 
 /// Names that an admin folder of ours can have.

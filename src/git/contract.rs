@@ -170,7 +170,7 @@ pub struct WorktreeRequest {
     /// Whether the journal knows that we made this branch. One that exists and is not ours is a conflict unless it is
     /// exactly at `base`.
     pub branch_is_ours: bool,
-    /// Why it is locked, for `git worktree list`.
+    /// Why it is locked, for `git worktree list`; begins with `orchestrate: `, by which locks of others are told apart.
     pub lock_reason: String,
 }
 
@@ -345,6 +345,14 @@ pub enum GitError {
         /// How many paths.
         files: usize,
     },
+    /// Somebody keeps the worktree from being removed.
+    #[error("{path} is locked by somebody{reason}; `git worktree unlock {path}` frees it")]
+    Locked {
+        /// Where.
+        path: PathBuf,
+        /// What they said of it, in brackets; empty where they said nothing.
+        reason: String,
+    },
     /// What the agent left cannot be taken in.
     #[error("the result is refused: {reason}")]
     Refused {
@@ -393,6 +401,7 @@ impl GitError {
             | Self::Unrelated(..)
             | Self::WorktreeLost(_)
             | Self::Dirty { .. }
+            | Self::Locked { .. }
             | Self::Refused { .. }
             | Self::Unsupported(_) => false,
         }

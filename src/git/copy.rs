@@ -4,7 +4,7 @@
 //! blocks (btrfs, XFS) a clone costs no data; else the kernel copies.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -18,6 +18,9 @@ use rustix::io::Errno;
 
 /// Fewer files are not worth a further thread.
 const FOR_EACH_THREAD: usize = 256;
+
+/// Up to so many bytes, a read and a write are faster than a copy by the kernel.
+const SMALL: u64 = 64 * 1024;
 
 /// One copy of a whole folder.
 pub(super) struct Copy<'a> {
@@ -111,14 +114,15 @@ impl<'a> Copy<'a> {
             Err(Errno::LOOP) if entry.mode == Mode::SYMLINK => return self.link(from, to, name, entry),
             Err(error) => return Err(error.into()),
         };
-        let meta = rustix::fs::fstat(&source)?;
-        expect_unchanged(entry, stat_of(&source)?)?;
+        let meta = gix::index::fs::Metadata::from_file(&source)?;
+        expect_unchanged(entry, stat(&meta)?)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = rustix::fs::Mode::from_raw_mode(meta.st_mode & 0o777);
+        // As git makes files: what the umask leaves of it.
+        let mode = rustix::fs::Mode::from_raw_mode(if meta.is_executable() { 0o777 } else { 0o666 });
         let copy = File::from(rustix::fs::openat(to, name, flags, mode)?);
-        let size = u64::try_from(meta.st_size).map_err(io::Error::other)?;
+        let size = meta.len();
         if size > 0 && !self.cloned(&copy, &source)? {
-            copy_bytes(&source, &copy, size)?;
+            if size <= SMALL { copy_small(&source, &copy, size)? } else { copy_bytes(&source, &copy, size)? }
         }
         if let Some((uid, gid)) = self.owner {
             std::os::unix::fs::fchown(&copy, Some(uid), Some(gid))?;
@@ -161,6 +165,12 @@ impl<'a> Copy<'a> {
 /// Whether an entry says in which state its file is on disk.
 pub(super) fn is_known(entry: &Entry) -> bool {
     entry.stat != Stat::default()
+}
+
+fn copy_small(source: &File, mut copy: &File, size: u64) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default() + 1);
+    rustix::io::retry_on_intr(|| rustix::io::read(source, rustix::buffer::spare_capacity(&mut bytes)))?;
+    if bytes.len() as u64 == size { copy.write_all(&bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 fn copy_bytes(mut source: &File, mut copy: &File, size: u64) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! Reading and moving refs: direct ones only, by compare-and-swap, with a reflog.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -158,19 +159,26 @@ pub(super) fn contains(
 pub(super) fn is_reachable(repo: &gix::Repository, id: gix::ObjectId, but: Option<&str>) -> Result<bool, GitError> {
     let listing = |error| failed("list refs", error);
     let platform = repo.references().map_err(listing)?;
+    let mut tips = BTreeSet::new();
     for reference in platform.all().map_err(listing)? {
         let Ok(reference) = reference else { continue };
         if but.is_some_and(|but| reference.name().as_bstr() == but) {
             continue;
         }
         if let Some(tip) = reference.try_id()
-            && tip.header().is_ok_and(|header| header.kind() == gix::object::Kind::Commit)
-            && contains(repo, tip.detach(), id)?
+            && (tips.contains(&tip.detach())
+                || tip.header().is_ok_and(|header| header.kind() == gix::object::Kind::Commit))
         {
-            return Ok(true);
+            tips.insert(tip.detach());
         }
     }
-    Ok(false)
+    // One walk for all of them: some repositories have tens of thousands.
+    if tips.contains(&id) {
+        return Ok(true);
+    }
+    let walking = |error| failed("walk the history", error);
+    let mut walk = repo.rev_walk([id]).with_hidden(tips).all().map_err(walking)?;
+    Ok(walk.next().transpose().map_err(walking)?.is_none_or(|first| first.id != id))
 }
 
 /// Direct refs below a prefix that name a commit.

@@ -31,6 +31,9 @@ pub(super) fn start_over(git: &GixRepository, request: &StartOverRequest) -> Res
         }
         other => other,
     };
+    if let Some(admin) = &admin {
+        admin.refuse_locked(&path)?;
+    }
     if let Some(holder) = Admin::holder(&git.layout, &request.branch, &path)? {
         return Err(GitError::CheckedOut { branch: refs::short(&request.branch), path: holder });
     }

@@ -80,9 +80,10 @@ pub(super) fn removable(git: &GixRepository, worktree: &Path) -> Result<Option<u
     let path = absolute(git, worktree)?;
     match (Place::at(&path)?, Admin::find(&git.layout.common_dir, &path)?) {
         (Place::Nothing, None) => Ok(None),
-        (Place::Nothing, Some(admin)) if admin.is_ours() => Ok(Some(0)),
+        (Place::Nothing, Some(admin)) if admin.is_ours() => admin.refuse_locked(&path).map(|()| Some(0)),
         (Place::Empty, None) => Ok(Some(0)),
         (Place::Folder | Place::Empty, Some(admin)) if admin.is_ours() => {
+            admin.refuse_locked(&path)?;
             if !admin.is_in_the_making() {
                 refuse_losing_work(git, &admin, &path)?;
             }
@@ -120,8 +121,12 @@ pub(super) fn remove(git: &GixRepository, worktree: &Path) -> Result<(), GitErro
     let found = Admin::find(&git.layout.common_dir, &path)?;
     match (Place::at(&path)?, found) {
         (Place::Nothing, None) => Ok(()),
-        (Place::Nothing, Some(admin)) if admin.is_ours() => admin.remove(),
+        (Place::Nothing, Some(admin)) if admin.is_ours() => {
+            admin.refuse_locked(&path)?;
+            admin.remove()
+        }
         (Place::Folder | Place::Empty, Some(admin)) if admin.is_ours() => {
+            admin.refuse_locked(&path)?;
             if !admin.is_in_the_making() {
                 refuse_losing_work(git, &admin, &path)?;
             }

@@ -14,12 +14,12 @@ use orchestrate::spec::{GitAccess, Leftovers};
 use crate::git_support::{Fixture, command, git, write};
 
 /// One attempt in a container of its own.
-struct Attempt {
-    fixture: Fixture,
-    base: CommitId,
-    state: WorktreeState,
+pub(crate) struct Attempt {
+    pub(crate) fixture: Fixture,
+    pub(crate) base: CommitId,
+    pub(crate) state: WorktreeState,
     plan: GitAccessPlan,
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
     project: PathBuf,
     canary: PathBuf,
     stage: tempfile::TempDir,
@@ -30,7 +30,7 @@ struct Attempt {
 }
 
 /// Whether this machine lets us make mount namespaces.
-fn can_isolate() -> bool {
+pub(crate) fn can_isolate() -> bool {
     let can = Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success());
     if !can {
         #[expect(clippy::print_stderr, reason = "a skipped test says so")]
@@ -46,13 +46,13 @@ impl Attempt {
         Self::on(Fixture::new(), access).await
     }
 
-    async fn on(fixture: Fixture, access: GitAccess) -> Self {
+    pub(crate) async fn on(fixture: Fixture, access: GitAccess) -> Self {
         let base = fixture.head();
         let state = fixture.ensure("a").await;
         Self::resume(fixture, base, state, access, None).await
     }
 
-    async fn resume(
+    pub(crate) async fn resume(
         fixture: Fixture,
         base: CommitId,
         state: WorktreeState,
@@ -153,14 +153,14 @@ impl Attempt {
         ]
     }
 
-    fn must(&self, script: &str) -> String {
+    pub(crate) fn must(&self, script: &str) -> String {
         let output = self.run(script);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{script}\n{text}{}", String::from_utf8_lossy(&output.stderr));
         text.trim_end().to_owned()
     }
 
-    async fn take(&self) -> Result<BranchResult, GitError> {
+    pub(crate) async fn take(&self) -> Result<BranchResult, GitError> {
         let mut request = Fixture::result_request("a", &self.base, Leftovers::Commit);
         request.private = Some(self.dir.clone());
         self.fixture.repo.take_result(&request).await

@@ -54,7 +54,7 @@ impl Fixture {
             base: self.head(),
             base_ref: format!("refs/orchestrate/p/{id}/base"),
             branch_is_ours: false,
-            lock_reason: format!("task {id}"),
+            lock_reason: format!("orchestrate: task {id}"),
         }
     }
 

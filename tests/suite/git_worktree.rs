@@ -34,7 +34,7 @@ async fn a_new_worktree_is_as_git_would_have_made_it() {
     assert_eq!(git(&path, &["diff", "--stat", "HEAD"]), "");
     let list = fixture.git(&["worktree", "list", "--porcelain"]);
     assert!(list.contains(&format!("worktree {}", path.display())), "{list}");
-    assert!(list.contains("locked task a"), "{list}");
+    assert!(list.contains("locked orchestrate: task a"), "{list}");
     assert!(fixture.git(&["reflog", "show", "agent/a"]).contains("Created by orchestrate"));
     assert_eq!(git(&path, &["reflog", "show", "HEAD"]).lines().count(), 1);
     assert_eq!(fixture.git(&["rev-parse", "refs/orchestrate/p/a/base"]), fixture.head().0);
@@ -109,7 +109,7 @@ async fn what_a_kill_left_is_healed(#[case] damage: &str) {
     let path = fixture.worktree("a");
     assert_eq!(git(&path, &["status", "--porcelain"]), "");
     assert_eq!(git(&path, &["rev-parse", "--abbrev-ref", "HEAD"]), "agent/a");
-    assert!(fixture.git(&["worktree", "list", "--porcelain"]).contains("locked task a"));
+    assert!(fixture.git(&["worktree", "list", "--porcelain"]).contains("locked orchestrate: task a"));
     fixture.assert_healthy();
 }
 
@@ -164,7 +164,7 @@ async fn a_worktree_of_an_earlier_tool_on_our_branch_is_adopted() {
     let fixture = Fixture::new();
     fixture.git(&["worktree", "add", "-q", "-b", "agent/a", ".worktrees/a"]);
     fixture.ensure("a").await;
-    assert!(fixture.git(&["worktree", "list", "--porcelain"]).contains("locked task a"));
+    assert!(fixture.git(&["worktree", "list", "--porcelain"]).contains("locked orchestrate: task a"));
 }
 
 #[tokio::test]

@@ -28,6 +28,7 @@ mod fleet;
 mod fuzz_corpus;
 mod git_isolated;
 mod git_merge;
+mod git_odd;
 mod git_result;
 mod git_support;
 mod git_template;
