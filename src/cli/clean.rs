@@ -10,10 +10,10 @@ use serde::Serialize;
 use super::app::Outcome;
 use super::args::TextFormat;
 use super::world::{Context, World, block_on, require_tasks};
-use crate::act::{self, Cleaned};
+use crate::act::{self, Cleaned, Leftover};
 use crate::controller::Snapshot;
 use crate::error::{ExitCode, Kind, Report};
-use crate::plan::{self, CleanPlan, CleanRequest};
+use crate::plan::{self, CleanPlan, CleanRequest, CleanStep};
 use crate::report::{escape, plural};
 use crate::spec::TaskId;
 
@@ -99,9 +99,7 @@ impl Clean {
         // They belong to no task.
         let templates = tasks.is_empty();
         let request = CleanRequest { tasks, all: self.all, orphans: self.orphans, force: self.force };
-        let ports = world.ports();
-        let branches = block_on(act::look(&ports, &self.target, &snapshot.tasks, &snapshot.ledger))??;
-        let plan = plan::clean(&request, &snapshot.tasks, &snapshot.ledger, &snapshot.observed, &branches);
+        let plan = self.decide(&world, &snapshot, &request)?;
         let preview = carry_out(&world, &snapshot, &plan, templates, true)?;
         if self.dry_run || preview.removed.is_empty() {
             self.tell(context, &preview, true)?;
@@ -111,9 +109,45 @@ impl Clean {
             context.output.note("nothing was removed");
             return Ok(ExitCode::Done);
         }
-        let cleaned = carry_out(&world, &snapshot, &plan, templates, false)?;
+        let (to_stop, steps) = plan.steps.into_iter().partition(|step| matches!(step, CleanStep::Stop(_)));
+        let plan = CleanPlan { steps, kept: plan.kept };
+        let mut cleaned = carry_out(&world, &snapshot, &plan, templates, false)?;
+        self.stop(context, &world, &request, to_stop, &mut cleaned)?;
         self.tell(context, &cleaned, false)?;
         Ok(end(&cleaned))
+    }
+
+    fn decide(&self, world: &World, snapshot: &Snapshot, request: &CleanRequest) -> Result<CleanPlan, Report> {
+        let branches = block_on(act::look(&world.ports(), &self.target, &snapshot.tasks, &snapshot.ledger))??;
+        Ok(plan::clean(request, &snapshot.tasks, &snapshot.ledger, &snapshot.observed, &branches))
+    }
+
+    /// Asks containers to end, each after a look at everything as it stands then: the question may have stood for long,
+    /// one that does not want to end takes its time, and meanwhile the plan may name the next one's task again.
+    fn stop(
+        &self,
+        context: &Context,
+        world: &World,
+        request: &CleanRequest,
+        steps: Vec<CleanStep>,
+        cleaned: &mut Cleaned,
+    ) -> Result<(), Report> {
+        for step in steps {
+            let (snapshot, _) = context.survey(world)?;
+            let CleanStep::Stop(container) = &step else { continue };
+            let task = container.key.task.to_string();
+            if snapshot.observed.unavailable.is_none() && self.decide(world, &snapshot, request)?.steps.contains(&step)
+            {
+                let plan = CleanPlan { steps: vec![step], kept: Vec::new() };
+                let stopped = carry_out(world, &snapshot, &plan, false, false)?;
+                cleaned.removed.extend(stopped.removed);
+                cleaned.failed.extend(stopped.failed);
+            } else {
+                let why = format!("{}: it is no longer to be stopped", container.name);
+                cleaned.kept.push(Leftover { task, why });
+            }
+        }
+        Ok(())
     }
 
     fn confirm(&self, context: &Context, would: &Cleaned) -> Result<bool, Report> {

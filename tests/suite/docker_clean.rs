@@ -155,3 +155,67 @@ fn what_runs_or_is_built_on_stays_and_an_orphan_goes_only_when_asked_to() {
     assert!(removed.contains(&"container stray-1".to_owned()), "{removed:?}");
     assert!(project.repo().join(".worktrees/stray").exists(), "its work is kept");
 }
+
+/// Stopping takes as long as a container lets it; what the plan names again by then is no orphan any more.
+#[test]
+fn an_orphan_is_looked_at_again_in_the_moment_before_it_is_stopped() {
+    let Some(project) = Project::on_engine() else { return };
+    let waiting = "until [ -e /ran/go ]; do sleep 0.05; done; true";
+    project.plan(json!([
+        { "id": "keeper", "command": noting(waiting) },
+        { "id": "stray-1", "command": noting(&format!("trap 'touch /ran/asked' TERM; {waiting}")) },
+        { "id": "stray-2", "command": noting(waiting) },
+    ]));
+    let mut child = project.start(&["run", "--until-done"]);
+    let all = ["keeper", "stray-1", "stray-2"];
+    project.wait_until("they run", |p| all.iter().all(|task| p.stands(task) == "running/Started"));
+    let plan = project.plan_now();
+    let mut fewer = plan.clone();
+    fewer["tasks"].as_array_mut().expect("a list").truncate(1);
+    project.write_plan(&fewer);
+    let (removed, told) = std::thread::scope(|scope| {
+        let cleaning = scope.spawn(|| names(&project, &["--orphans", "--yes"]));
+        // The first one does not listen, and has ten seconds until it is killed.
+        project.wait_until("it is asked", |p| p.ran().join("asked").exists());
+        let mut again = fewer.clone();
+        let third = plan["tasks"][2].clone();
+        again["tasks"].as_array_mut().expect("a list").push(third);
+        project.write_plan(&again);
+        cleaning.join().expect("cleaned")
+    });
+    assert_eq!(removed, ["stopped stray-1-1"]);
+    assert!(why(&told, "stray-2").contains("no longer to be stopped"), "{told:#}");
+    assert!(project.containers().contains(&"stray-2-1 running".to_owned()), "{:?}", project.containers());
+    fs::write(project.ran().join("go"), "").expect("writes");
+    assert_eq!(child.wait().expect("waits").code(), Some(0));
+    assert_eq!(project.stands("stray-2"), "completed/Succeeded");
+}
+
+/// Templates of worktrees are a cache: they go, and are not missed.
+#[test]
+fn templates_of_worktrees_go_and_come_again() {
+    let Some(project) = Project::on_engine() else { return };
+    for n in 0..300 {
+        fs::write(project.repo().join(format!("f{n}")), format!("{n}\n")).expect("writes");
+    }
+    project.git(&["add", "-A"]);
+    project.git(&["commit", "-qm", "many"]);
+    project.plan_with(
+        json!({ "max_concurrent": 1 }),
+        json!([1, 2, 3].map(|n| json!({ "id": format!("t{n}"), "command": committing("") }))),
+    );
+    let _ran = project.run(&["run", "--until-done"]).expect(0);
+    let (would, told) = names(&project, &["--dry-run"]);
+    assert!(would.contains(&"templates of worktrees".to_owned()), "{told:#}");
+    let templates = project.repo().join(".git/orchestrate/templates");
+    assert!(templates.exists());
+    let (removed, _) = names(&project, &["t1", "--yes"]);
+    assert!(!removed.iter().any(|one| one.starts_with("templates")) && templates.exists(), "{removed:?}");
+    let (removed, _) = names(&project, &["--yes"]);
+    assert!(removed.contains(&"templates of worktrees".to_owned()) && !templates.exists(), "{removed:?}");
+    let mut plan = project.plan_now();
+    plan["tasks"].as_array_mut().expect("a list").push(json!({ "id": "t4", "command": committing("") }));
+    project.write_plan(&plan);
+    let _ran = project.run(&["run", "--until-done"]).expect(0);
+    assert_eq!(project.git(&["fsck", "--strict"]), "");
+}
