@@ -14,28 +14,29 @@ use crate::runtime::{ErrorKind, RuntimeError};
 
 /// What the process tells its parent. Scripts may rely on the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
 pub enum ExitCode {
     /// What was asked is done.
-    Done = 0,
+    Done,
     /// Some task failed, is blocked or was cancelled.
-    Unsuccessful = 1,
+    Unsuccessful,
     /// The command line is wrong.
-    Usage = 2,
+    Usage,
     /// The plan file is not accepted.
-    InvalidFile = 3,
+    InvalidFile,
     /// The engine, git or a permission is missing.
-    Environment = 4,
+    Environment,
     /// Another reconciler works on the repository.
-    Locked = 5,
+    Locked,
     /// Work is left that can still go on.
-    Unfinished = 6,
+    Unfinished,
     /// A bug of ours.
-    Bug = 70,
+    Bug,
+    /// The code of what `shell` ran.
+    Passed(u8),
 }
 
 impl ExitCode {
-    /// All of them.
+    /// All of our own.
     pub const ALL: [Self; 8] = [
         Self::Done,
         Self::Unsuccessful,
@@ -49,7 +50,17 @@ impl ExitCode {
 
     /// The number.
     pub fn number(self) -> u8 {
-        self as u8
+        match self {
+            Self::Done => 0,
+            Self::Unsuccessful => 1,
+            Self::Usage => 2,
+            Self::InvalidFile => 3,
+            Self::Environment => 4,
+            Self::Locked => 5,
+            Self::Unfinished => 6,
+            Self::Bug => 70,
+            Self::Passed(code) => code,
+        }
     }
 
     /// When it is given, for documents.
@@ -72,6 +83,7 @@ impl ExitCode {
                  passed, or the plan is suspended"
             }
             Self::Bug => "a bug of ours",
+            Self::Passed(_) => "`shell` only: the code of what it ran",
         }
     }
 }

@@ -23,6 +23,8 @@ pub struct Settings {
     pub avoid: Avoid,
     /// Where GitHub's runner takes a job's summary from: `GITHUB_STEP_SUMMARY`.
     pub step_summary: Option<PathBuf>,
+    /// `GIT_PAGER` and `PAGER`; set and empty: no pager.
+    pagers: [Option<String>; 2],
     /// Everything, for secrets; never printed.
     vars: BTreeMap<String, String>,
 }
@@ -72,14 +74,33 @@ impl Settings {
         };
         let avoid = text("ORCHESTRATE_PROCESS_AVOID").map_or_else(Avoid::default, |words| Avoid::of(&words));
         let step_summary = path("GITHUB_STEP_SUMMARY");
+        // One that is set and empty says that none is wanted.
+        let pagers = ["GIT_PAGER", "PAGER"]
+            .map(|name| raw.get(std::ffi::OsStr::new(name)).and_then(|value| value.to_str()).map(str::to_owned));
         let vars =
             raw.into_iter().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        Self { home, docker, output, avoid, step_summary, vars: vars.collect() }
+        Self { home, docker, output, avoid, step_summary, pagers, vars: vars.collect() }
     }
 
     /// All variables, for what is passed on by name.
     pub(crate) fn vars(&self) -> BTreeMap<String, String> {
         self.vars.clone()
+    }
+
+    /// The pager that git would use: `GIT_PAGER`, what its configuration names, `PAGER`, `less`.
+    pub(crate) fn pager(&self, configured: Option<String>) -> String {
+        let [git, own] = self.pagers.clone();
+        git.or(configured).or(own).unwrap_or_else(|| "less".to_owned())
+    }
+
+    /// What git sets for a pager where the person did not.
+    pub(crate) fn pager_defaults(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        [("LESS", "FRX"), ("LV", "-c")].into_iter().filter(|(name, _)| !self.vars.contains_key(*name))
+    }
+
+    /// The kind of terminal, `TERM`.
+    pub(crate) fn term(&self) -> Option<&str> {
+        self.vars.get("TERM").map(String::as_str)
     }
 
     /// Where secrets come from.
@@ -120,6 +141,17 @@ mod tests {
     fn the_docker_clients_folder_is_in_the_home_unless_told() {
         assert_eq!(settings(&[("HOME", "/h")]).docker.config_dir, Some("/h/.docker".into()));
         assert_eq!(settings(&[("HOME", "/h"), ("DOCKER_CONFIG", "/d")]).docker.config_dir, Some("/d".into()));
+    }
+
+    #[test]
+    fn the_pager_is_chosen_as_git_does() {
+        let git = || Some("delta".to_owned());
+        assert_eq!(settings(&[("GIT_PAGER", "a"), ("PAGER", "b")]).pager(git()), "a");
+        assert_eq!(settings(&[("PAGER", "b")]).pager(git()), "delta");
+        assert_eq!(settings(&[("PAGER", "b")]).pager(None), "b");
+        assert_eq!(settings(&[]).pager(None), "less");
+        assert_eq!(settings(&[("GIT_PAGER", "")]).pager(git()), "");
+        assert_eq!(settings(&[("LESS", "R")]).pager_defaults().collect::<Vec<_>>(), [("LV", "-c")]);
     }
 
     #[test]

@@ -11,7 +11,10 @@ use super::mounts::{self, PROJECT, RUN};
 use super::secret_files::{self, SECRETS};
 use super::secrets::SecretValue;
 use super::{report, start};
-use crate::git::{AccessRequest, CommitId, GitAccessPlan, GitError, StartOverRequest, WorktreeRequest, WorktreeState};
+use crate::git::{
+    AccessRequest, CommitId, GitAccessPlan, GitError, RepositoryLayout, StartOverRequest, WorktreeRequest,
+    WorktreeState,
+};
 use crate::observe::{AttemptKey, ContainerDetail, ContainerState, ObservedContainer, names};
 use crate::record::Entry;
 use crate::runtime::{Bind, CreateRequest, ErrorKind, ImageInfo, RuntimeEvent};
@@ -209,7 +212,7 @@ async fn request(
     } else {
         names::container(&instance, &job.key)
     };
-    let owner = owner(context, attempt, checked.image.as_ref());
+    let owner = owner(context.repository.layout(), attempt, checked.image.as_ref());
     let access = access(context, job, attempt, base, &worktree, owner.writes, dir).await?;
     let prompt = prompt(context, job, spec)?;
     let mut env = access.env;
@@ -276,13 +279,15 @@ pub(super) fn is_isolated(access: GitAccess) -> bool {
     access == GitAccess::Isolated
 }
 
-struct Owner {
-    user: Option<String>,
+/// Who an attempt runs as.
+pub(super) struct Owner {
+    /// For the engine; `None`: the image's own.
+    pub(super) user: Option<String>,
+    /// Who must be able to write what it writes, where that is known.
     writes: Option<(u32, u32)>,
 }
 
-fn owner(context: &Context, spec: &AttemptSpec, image: Option<&ImageInfo>) -> Owner {
-    let layout = context.repository.layout();
+pub(super) fn owner(layout: &RepositoryLayout, spec: &AttemptSpec, image: Option<&ImageInfo>) -> Owner {
     let ids = |uid, gid| Owner { user: Some(format!("{uid}:{gid}")), writes: Some((uid, gid)) };
     let image_user = || {
         let text = image.map(|image| image.user.as_str()).unwrap_or_default();

@@ -17,6 +17,7 @@ mod redact;
 mod report;
 mod secret_files;
 mod secrets;
+mod shell;
 mod start;
 
 pub use capture::{Capture, Captured, HEAD, LogCapture, LogFailure, LogResult, TAIL, capture_log};
@@ -30,3 +31,4 @@ pub use launch::image_mend;
 pub use listen::has_written;
 pub use redact::{Redactor, Secrets};
 pub use secrets::{MissingSecret, SecretSource, SecretValue};
+pub use shell::{Left, shell_request};

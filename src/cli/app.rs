@@ -47,6 +47,8 @@ fn run(version: &'static str, args: Vec<OsString>) -> ExitCode {
         Command::Plan(plan) => plan.run(&context),
         Command::Status(status) => status.run(&context),
         Command::Describe(describe) => describe.run(&context),
+        Command::Diff(diff) => diff.run(&context),
+        Command::Shell(enter) => enter.run(&context),
         Command::Logs(logs) => logs.run(&context),
         Command::Events(events) => events.run(&context),
         Command::Graph(graph) => graph.run(&context),

@@ -8,8 +8,8 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
 
 use super::{
-    clean, describe, doctor, events, graph, init, logs, once, plan, request, review, run, schema, shell, status,
-    validate,
+    clean, describe, diff, doctor, enter, events, graph, init, logs, once, plan, request, review, run, schema, shell,
+    status, validate,
 };
 use crate::plan::DiskFloor;
 use crate::spec::RuntimeKind;
@@ -180,6 +180,9 @@ pub(super) enum Command {
     Status(status::Status),
     #[command(alias = "why")]
     Describe(describe::Describe),
+    Diff(diff::Diff),
+    #[command(name = "shell")]
+    Shell(enter::Enter),
     Logs(logs::Logs),
     Events(events::Events),
     Graph(graph::Graph),
@@ -200,7 +203,7 @@ pub(super) enum Command {
 /// How the commands stand together in the help.
 pub(super) const GROUPS: [(&str, &[&str]); 4] = [
     ("Work off a plan", &["once", "run", "plan"]),
-    ("Look", &["status", "describe", "logs", "events", "graph", "review"]),
+    ("Look", &["status", "describe", "diff", "shell", "logs", "events", "graph", "review"]),
     ("Steer", &["retry", "cancel", "suspend", "resume", "clean"]),
     ("Set up", &["doctor", "init", "validate", "schema", "completions", "man"]),
 ];

@@ -65,6 +65,17 @@ impl Output {
         self.color_err
     }
 
+    pub(super) fn is_colored(&self) -> bool {
+        self.color_out
+    }
+
+    /// Text for a terminal, without its colours where none are wanted.
+    pub(super) fn colored(&self, text: &[u8]) -> Vec<u8> {
+        let mut out = AutoStream::new(Vec::new(), choice(self.color_out));
+        out.write_all(text).expect("BUG: writing to memory cannot fail");
+        out.into_inner()
+    }
+
     /// Columns for texts on standard error.
     pub(super) fn err_width(&self) -> usize {
         let columns = self.width.or_else(|| size(io::stderr()).map(|(columns, _)| columns));
@@ -75,6 +86,14 @@ impl Output {
     pub(super) fn data(&self, text: &str) -> io::Result<()> {
         let mut out = self.stdout();
         out.write_all(text.as_bytes())?;
+        out.flush()
+    }
+
+    /// Data that need not be UTF-8, byte for byte.
+    #[expect(clippy::unused_self, reason = "all that is printed goes through here")]
+    pub(super) fn bytes(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut out = io::stdout();
+        out.write_all(bytes)?;
         out.flush()
     }
 

@@ -17,6 +17,7 @@ use crate::record::{Files, Holder, OsFiles};
 use crate::report::diagnostics;
 use crate::report::{View, plural};
 use crate::settings::Settings;
+use crate::spec::RuntimeKind;
 
 /// The plan file's name at the root of the repository.
 pub(super) const PLAN_FILE: &str = ".agent-tasks.json";
@@ -43,6 +44,8 @@ pub(super) struct World {
     pub(super) clock: Arc<dyn Clock>,
     /// Where the engine listens, where that is a socket.
     socket: Option<PathBuf>,
+    /// Which runtime it is.
+    pub(super) kind: RuntimeKind,
     /// The plan file.
     pub(super) plan_file: PathBuf,
     /// The YAML spec over it.
@@ -104,6 +107,7 @@ impl Context {
             files: Arc::new(OsFiles),
             clock: Arc::new(SystemClock::new()),
             socket: chosen.socket,
+            kind,
             plan_file,
             spec,
             folder,
@@ -182,6 +186,11 @@ impl World {
             files: Arc::clone(&self.files),
             clock: Arc::clone(&self.clock),
         }
+    }
+
+    /// Sockets that no container may see.
+    pub(super) fn sockets(&self) -> &[PathBuf] {
+        self.socket.as_slice()
     }
 
     /// Where the journal and the logs are.

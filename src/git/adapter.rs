@@ -5,11 +5,12 @@ use std::path::Path;
 use async_trait::async_trait;
 
 use super::contract::{
-    AccessRequest, BranchResult, BranchSummary, CommitId, GitAccessPlan, GitError, MergeHead, MergeOutcome, Merged,
-    Repository, RepositoryLayout, ResultRequest, StartOverRequest, WorktreeRequest, WorktreeState,
+    AccessRequest, BranchResult, BranchSummary, Changes, ChangesRequest, CommitId, GitAccessPlan, GitError, MergeHead,
+    MergeOutcome, Merged, Repository, RepositoryLayout, ResultRequest, StartOverRequest, WorktreeRequest,
+    WorktreeState,
 };
 use super::open::{GixRepository, Steer, commit_id, failed, missing, open};
-use super::{access, merge, own, refs, start_over, summary, take, template, worktree};
+use super::{access, changes, merge, own, refs, start_over, summary, take, template, worktree};
 
 impl GixRepository {
     /// Runs blocking work. It goes on where the caller gives up: every operation may be repeated.
@@ -96,6 +97,16 @@ impl Repository for GixRepository {
     async fn summarize(&self, base: &CommitId, head: &CommitId) -> Result<BranchSummary, GitError> {
         let (base, head) = (base.clone(), head.clone());
         self.blocking(move |git| summary::summarize(&git.common(Steer::Nothing)?, &base, &head)).await
+    }
+
+    async fn changes(&self, request: &ChangesRequest) -> Result<Changes, GitError> {
+        let request = request.clone();
+        self.blocking(move |git| changes::changes(git, &request)).await
+    }
+
+    fn pager(&self) -> Option<String> {
+        let repo = self.common(Steer::Person).ok()?;
+        repo.config_snapshot().string("core.pager").map(|pager| pager.to_string())
     }
 
     async fn conflicts(&self, target: &CommitId, head: &CommitId) -> Result<Vec<String>, GitError> {

@@ -90,6 +90,16 @@ pub trait Repository: Send + Sync {
     /// What a branch holds beside its base, for people who review it.
     async fn summarize(&self, base: &CommitId, head: &CommitId) -> Result<BranchSummary, GitError>;
 
+    /// What a branch changed from its base, and what its worktree holds beside it, line by line. Writes nothing.
+    async fn changes(&self, request: &ChangesRequest) -> Result<Changes, GitError> {
+        Err(GitError::Unsupported(format!("it cannot compare {} with {}", request.base, request.head)))
+    }
+
+    /// The pager that the person's own configuration names for git (`core.pager`).
+    fn pager(&self) -> Option<String> {
+        None
+    }
+
     /// Paths that would conflict if `head` were merged into `target`; empty where it merges.
     async fn conflicts(&self, target: &CommitId, head: &CommitId) -> Result<Vec<String>, GitError>;
 
@@ -406,4 +416,43 @@ impl GitError {
             | Self::Unsupported(_) => false,
         }
     }
+}
+
+/// A branch to compare with its base.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangesRequest {
+    /// The commit that it started from.
+    pub base: CommitId,
+    /// Its tip.
+    pub head: CommitId,
+    /// Its worktree, relative to the root, whose uncommitted changes count too where it is there.
+    pub worktree: Option<PathBuf>,
+}
+
+/// What a branch and its worktree changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// Commits not in the base.
+    pub commits: u64,
+    /// The files that differ, by path.
+    pub files: Vec<FileChange>,
+    /// Paths of the worktree that differ from the branch, by path.
+    pub uncommitted: Vec<String>,
+    /// What was left out and why.
+    pub notes: Vec<String>,
+}
+
+/// One file that differs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FileChange {
+    /// Its path; what is not UTF-8 replaced.
+    pub path: String,
+    /// Lines added.
+    pub insertions: u64,
+    /// Lines removed.
+    pub deletions: u64,
+    /// It is no text, or too large to be compared.
+    pub is_binary: bool,
+    /// What `git apply` takes, but for binary files, which it only names.
+    pub patch: Vec<u8>,
 }

@@ -6,6 +6,7 @@
 mod access;
 mod adapter;
 mod admin;
+mod changes;
 mod checkout;
 mod contract;
 mod copy;
@@ -32,8 +33,9 @@ mod walk;
 mod worktree;
 
 pub use contract::{
-    AccessRequest, BranchResult, BranchSummary, CommitId, GitAccessPlan, GitBind, GitError, MergeHead, MergeOutcome,
-    Merged, Repository, RepositoryLayout, ResultRequest, StartOverRequest, WorktreeRequest, WorktreeState,
+    AccessRequest, BranchResult, BranchSummary, Changes, ChangesRequest, CommitId, FileChange, GitAccessPlan, GitBind,
+    GitError, MergeHead, MergeOutcome, Merged, Repository, RepositoryLayout, ResultRequest, StartOverRequest,
+    WorktreeRequest, WorktreeState,
 };
 pub use open::GixRepository;
 pub use trust::runner;

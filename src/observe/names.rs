@@ -61,6 +61,8 @@ pub mod label {
     pub const BASE: &str = "dev.orchestrate.base";
     /// What the container is for, where it is not the agent's.
     pub const ROLE: &str = "dev.orchestrate.role";
+    /// On a container that is a person's and no attempt's: the attempt whose worktree it looks into. It has no other label.
+    pub const SHELL: &str = "dev.orchestrate.shell";
 }
 
 /// Folder of all worktrees, relative to the repository.
@@ -75,6 +77,11 @@ pub fn container(instance: &InstanceId, key: &AttemptKey) -> String {
 /// number.
 pub fn verify_container(instance: &InstanceId, key: &AttemptKey) -> String {
     format!("orch-{instance}-{key}-verify")
+}
+
+/// The name of a person's container over what an attempt left; no attempt's own name ends like this.
+pub fn shell_container(instance: &InstanceId, key: &AttemptKey, chance: u32) -> String {
+    format!("orch-{instance}-{key}-{chance:08x}-shell")
 }
 
 /// The value of [`label::ROLE`] on a container that verifies a result.

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
+use tokio::io::AsyncWrite;
 
 use crate::observe::{AttemptKey, ContainerDetail, InstanceId, ObservedContainer};
 use crate::spec::Resources;
@@ -69,6 +72,17 @@ pub trait Runtime: Send + Sync {
     /// The container's output in the order in which it was written, both streams, demultiplexed. A follower may miss
     /// what was written right before the end; read after the end, a log is whole.
     fn logs(&self, id: &str, options: LogOptions) -> BoxStream<'static, Result<LogChunk, RuntimeError>>;
+
+    /// Runs a person's command, in a container that runs or in one made for it that goes away with it.
+    async fn shell(&self, place: ShellPlace, _options: &ShellOptions) -> Result<Shell, RuntimeError> {
+        Err(RuntimeError {
+            operation: Operation::Start,
+            target: Some(place.name().to_owned()),
+            kind: ErrorKind::Unsupported,
+            status: None,
+            message: "this runtime has no containers to run a shell in".to_owned(),
+        })
+    }
 
     /// What happens to containers of this instance from now on. Ends with an error when the connection breaks; the
     /// first item is [`RuntimeEvent::Subscribed`], after which nothing is missed.
@@ -186,6 +200,49 @@ pub struct CreateRequest {
     pub network: String,
     /// Limits.
     pub resources: Resources,
+}
+
+/// Where a person's command runs.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ShellPlace {
+    /// In this container, which runs; its id.
+    Running(String),
+    /// In one that is made for it, under the same rules as an attempt's, and goes away with it. Its labels are for the
+    /// caller to choose so that nobody takes it for an attempt.
+    Fresh(Box<CreateRequest>),
+}
+
+impl ShellPlace {
+    /// The container's name or id.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Running(id) => id,
+            Self::Fresh(request) => &request.name,
+        }
+    }
+}
+
+/// How a person's command runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShellOptions {
+    /// Argument vector.
+    pub command: Vec<String>,
+    /// Columns and rows of the terminal that it gets; `None`: pipes.
+    pub terminal: Option<(u16, u16)>,
+    /// The terminal's kind, `TERM`.
+    pub term: Option<String>,
+}
+
+/// A person's command that runs.
+pub struct Shell {
+    /// Its standard input; closing it ends the input.
+    pub input: Pin<Box<dyn AsyncWrite + Send>>,
+    /// What it writes.
+    pub output: BoxStream<'static, Result<LogChunk, RuntimeError>>,
+    /// Tells it the terminal's columns and rows. What cannot be told changes only how it looks.
+    pub resize: Box<dyn Fn(u16, u16) -> BoxFuture<'static, ()> + Send + Sync>,
+    /// Its exit code, once its output has ended.
+    pub exit: BoxFuture<'static, Result<i64, RuntimeError>>,
 }
 
 /// One bind mount with a resolved source.

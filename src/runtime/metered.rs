@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::contract::{
     CreateRequest, EngineFacts, EngineInfo, ImageInfo, LogChunk, LogOptions, Operation, Runtime, RuntimeError,
-    RuntimeEvent,
+    RuntimeEvent, Shell, ShellOptions, ShellPlace,
 };
 use crate::observe::{ContainerDetail, InstanceId, ObservedContainer};
 
@@ -103,6 +103,10 @@ impl Runtime for Metered {
 
     fn logs(&self, id: &str, options: LogOptions) -> BoxStream<'static, Result<LogChunk, RuntimeError>> {
         self.time_first(Operation::Logs, self.inner.logs(id, options))
+    }
+
+    async fn shell(&self, place: ShellPlace, options: &ShellOptions) -> Result<Shell, RuntimeError> {
+        self.inner.shell(place, options).await
     }
 
     fn events(&self, instance: &InstanceId) -> BoxStream<'static, Result<RuntimeEvent, RuntimeError>> {

@@ -20,12 +20,12 @@ use super::body::create_body;
 use super::classify::Failure;
 use super::convert::{self, Inspected};
 use super::endpoint::{DockerSettings, Endpoint};
-use super::{events, logs, look};
+use super::{events, logs, look, shell};
 use crate::observe::names::label;
 use crate::observe::{ContainerDetail, InstanceId, ObservedContainer};
 use crate::runtime::{
     CreateRequest, EngineFacts, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions, Operation, Runtime,
-    RuntimeError, RuntimeEvent,
+    RuntimeError, RuntimeEvent, Shell, ShellOptions, ShellPlace,
 };
 
 /// How long an answer to a question may take.
@@ -118,7 +118,7 @@ impl DockerRuntime {
     }
 
     /// An engine refuses to be asked for more cores than it has. Where it does not say how many, it is asked as is.
-    async fn cpus(&self) -> Option<u32> {
+    pub(super) async fn cpus(&self) -> Option<u32> {
         let ask = || self.info().map_ok(|info| info.ncpu.and_then(|n| u32::try_from(n).ok()));
         self.shared.cpus.get_or_try_init(ask).await.ok().copied().flatten()
     }
@@ -160,7 +160,7 @@ async fn within<T>(limit: Duration, call: impl Future<Output = Result<T, Failure
 }
 
 /// What stands in a path of the API must be one part of it.
-fn check(id: &str) -> Result<(), Failure> {
+pub(super) fn check(id: &str) -> Result<(), Failure> {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if id.starts_with(|c: char| c.is_ascii_alphanumeric()) && id.chars().all(good) {
         return Ok(());
@@ -326,6 +326,10 @@ impl Runtime for DockerRuntime {
             .try_flatten()
             .map_err(move |failure| failure.into_error(Operation::Logs, Some(&target)))
             .boxed()
+    }
+
+    async fn shell(&self, place: ShellPlace, options: &ShellOptions) -> Result<Shell, RuntimeError> {
+        shell::run(self, place, options).await
     }
 
     fn events(&self, instance: &InstanceId) -> BoxStream<'static, Result<RuntimeEvent, RuntimeError>> {

@@ -12,6 +12,7 @@ mod events;
 mod frames;
 mod logs;
 mod look;
+mod shell;
 mod stream;
 
 pub use client::DockerRuntime;
