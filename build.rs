@@ -1,4 +1,4 @@
-//! Puts the commit into the version of an optimised build. A development build goes without, so that a commit does not
+//! Puts the commit and its date into the version of an optimised build. A development build goes without, so that a commit does not
 //! cause everything to be built again.
 
 #![expect(clippy::disallowed_methods, reason = "a build script is told everything by its environment")]
@@ -28,11 +28,13 @@ fn commit() -> Option<String> {
         }
     }
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    // In UTC, so that the same commit gives the same program everywhere.
+    let date = git(&["log", "-1", "--date=format-local:%Y-%m-%d", "--format=%cd", "HEAD"])?;
     let clean = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|changes| changes.is_empty());
-    Some(if clean { commit } else { format!("{commit}-dirty") })
+    Some(if clean { format!("{commit} {date}") } else { format!("{commit}-dirty {date}") })
 }
 
 fn git(args: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(args).output().ok()?;
+    let output = Command::new("git").args(args).env("TZ", "UTC").output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

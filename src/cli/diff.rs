@@ -152,7 +152,7 @@ fn stat(files: &[FileChange], width: usize) -> String {
     let names = files.iter().map(|file| shown(file).chars().count()).max().unwrap_or(0);
     let most = files.iter().map(|file| file.insertions + file.deletions).max().unwrap_or(0).max(1);
     let counts = most.to_string().len();
-    let room = width.saturating_sub(names + counts + 5).clamp(8, 60) as u64;
+    let room = width.saturating_sub(names + counts + 7).clamp(8, 60) as u64;
     // What is not nothing gets one sign at the least.
     let bar = |lines: u64| if most <= room { lines } else { (lines * room / most).max(u64::from(lines > 0)) };
     let mut text = String::new();

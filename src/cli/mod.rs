@@ -12,6 +12,7 @@ mod doctor;
 mod enter;
 mod events;
 mod fleet;
+mod follow;
 mod graph;
 mod hooks;
 mod init;

@@ -10,7 +10,8 @@ use serde::Serialize;
 use super::args::{Global, LogFormat, When};
 use crate::clock::Clock;
 use crate::controller::{Level, Reporter};
-use crate::report::{LineFormat, LineReporter, LiveReporter, escape};
+use crate::report::table::Detail;
+use crate::report::{LineFormat, LineReporter, LiveReporter, Ticker, escape};
 use crate::settings::OutputSettings;
 
 /// The process's outputs and how they like their text.
@@ -24,6 +25,8 @@ pub(super) struct Output {
     /// Standard output is a terminal, so that what others wrote must be escaped.
     pub(super) is_terminal: bool,
     live: bool,
+    /// What looks like a terminal moves no cursor, or is a log.
+    plain: bool,
     quiet: bool,
     least: Level,
     log_format: LogFormat,
@@ -45,6 +48,7 @@ impl Output {
             width,
             is_terminal: out,
             live: err && !settings.is_dumb && !settings.is_ci && !global.quiet && global.log_format == LogFormat::Text,
+            plain: settings.is_dumb || settings.is_ci,
             quiet: global.quiet,
             least,
             log_format: global.log_format,
@@ -139,13 +143,28 @@ impl Output {
         lines.with_heartbeat(heartbeat).with_name(name)
     }
 
+    /// What shows a plan as data again and again: the table repainted on a terminal, a line for each change elsewhere.
+    pub(super) fn followed(&self, clock: Arc<dyn Clock>, folder: &str, detail: Detail) -> Followed {
+        let out = Box::new(self.stdout());
+        if self.is_terminal && !self.plain {
+            let ask = || size(io::stdout()).unwrap_or((80, 24));
+            let live = LiveReporter::new(out, Box::new(ask), self.least, clock, folder);
+            return Followed::Live(live.with_detail(detail));
+        }
+        let format = match self.log_format {
+            LogFormat::Text => LineFormat::Text,
+            LogFormat::Json => LineFormat::Json,
+        };
+        Followed::Lines(LineReporter::new(out, format, Level::Info, clock, folder))
+    }
+
     /// What tells of progress on standard error: the table repainted on a terminal, lines elsewhere.
     /// `heartbeat`: where lines are written, say how the plan stands when nothing was said for so long.
     pub(super) fn progress(&self, clock: Arc<dyn Clock>, folder: &str, heartbeat: Option<Duration>) -> Progress {
         let out = Box::new(self.stderr());
         if self.live {
             let ask = || size(io::stderr()).unwrap_or((80, 24));
-            return Progress::Live(LiveReporter::new(out, Box::new(ask), self.least, folder));
+            return Progress::Live(LiveReporter::new(out, Box::new(ask), self.least, clock, folder));
         }
         let format = match self.log_format {
             LogFormat::Text => LineFormat::Text,
@@ -153,6 +172,14 @@ impl Output {
         };
         Progress::Lines(LineReporter::new(out, format, self.least, clock, folder).with_heartbeat(heartbeat))
     }
+}
+
+/// Follows a plan on standard output.
+pub(super) enum Followed {
+    /// A table that is repainted.
+    Live(LiveReporter),
+    /// A line for each change.
+    Lines(LineReporter),
 }
 
 /// Tells of progress.
@@ -166,6 +193,14 @@ impl Progress {
         match self {
             Self::Live(live) => live,
             Self::Lines(lines) => lines,
+        }
+    }
+
+    /// What keeps the ages moving, where there is a picture.
+    pub(super) fn ticker(&self) -> Option<Ticker> {
+        match self {
+            Self::Live(live) => Some(live.ticker()),
+            Self::Lines(_) => None,
         }
     }
 

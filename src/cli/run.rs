@@ -13,6 +13,7 @@ use super::args::TableFormat;
 use super::changes::watch_files;
 use super::ci::Ci;
 use super::fleet::{self, Ended};
+use super::follow;
 use super::hooks::Hooks;
 use super::output::Progress;
 use super::repositories::{ReposFlags, Repositories};
@@ -192,6 +193,9 @@ impl Run {
         background.spawn(signals.watch(wakeups.shutdown.clone(), Arc::clone(caught), reload, service.reloading()));
         let watched = std::iter::once(&*world.plan_file).chain(world.spec.path()).map(Into::into).collect();
         background.spawn(watch_files(Arc::clone(&world.files), watched, Arc::clone(&wakeups.changes)));
+        if let Some(ticker) = progress.ticker() {
+            background.spawn(follow::keep_ticking(ticker));
+        }
         let options = self.options();
         let mut board = watchers.map(|watchers| Arc::clone(&watchers.board));
         let _server = match watchers {

@@ -4,6 +4,7 @@ use clap::{Args, ValueEnum};
 
 use super::app::Outcome;
 use super::args::TableFormat;
+use super::follow;
 use super::world::{Context, block_on, require_tasks};
 use crate::error::{ExitCode, Report};
 use crate::report::table::{self, Detail};
@@ -19,6 +20,7 @@ use crate::status;
                   orchestrate status                        the table\n  \
                   orchestrate status --status failed        only what failed\n  \
                   orchestrate status api web -o wide        two tasks with every column\n  \
+                  orchestrate status --watch                until all is over or Ctrl-C\n  \
                   orchestrate status -o json | jq .summary  for scripts\n  \
                   orchestrate retry $(orchestrate status --status failed -o name)")]
 #[expect(clippy::struct_field_names, reason = "fields are named for their flags")]
@@ -45,6 +47,11 @@ pub(super) struct Status {
         default_value = "table"
     )]
     output: TableFormat,
+
+    /// Go on until nothing can move any more: on a terminal the table, repainted; elsewhere a line for each change, with
+    /// `-o json` a document a line
+    #[arg(short, long)]
+    watch: bool,
 
     /// Exit with 1 where a task failed, is blocked or was cancelled, with 6 while anything can still move
     #[arg(long)]
@@ -91,6 +98,11 @@ enum SortBy {
 impl Status {
     pub(super) fn run(&self, context: &Context) -> Outcome {
         let world = context.world()?;
+        if self.watch {
+            let select = |view: &View| self.select(view).map(|tasks| tasks.into_iter().cloned().collect());
+            let view = follow::follow(context, &world, self.output, &select)?;
+            return Ok(if self.exit_status { exit_code(&view) } else { ExitCode::Done });
+        }
         let (_, mut view) = context.survey(&world)?;
         // A probe that fails says why where it is needed: at the first launch.
         view.confinement = block_on(world.runtime.isolation())?.ok().flatten();

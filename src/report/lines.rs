@@ -110,6 +110,14 @@ impl LineReporter {
         self
     }
 
+    /// Tells what changed since the last time.
+    pub fn show(&mut self, view: &View) {
+        for task in &view.tasks {
+            self.change(view, task);
+        }
+        self.standing = standing(view);
+    }
+
     fn change(&mut self, view: &View, task: &TaskView) {
         // That the engine is away is one notice, not a change of every task; what it means for them shows when it is back.
         if task.reason == Some(Reason::EngineUnavailable) {
@@ -151,11 +159,7 @@ impl LineReporter {
 
 impl Reporter for LineReporter {
     fn pass(&mut self, snapshot: &Snapshot) {
-        let view = View::of(snapshot, &self.folder);
-        for task in &view.tasks {
-            self.change(&view, task);
-        }
-        self.standing = standing(&view);
+        self.show(&View::of(snapshot, &self.folder));
     }
 
     fn beat(&mut self, beat: &Beat) {

@@ -35,7 +35,7 @@ pub use events::EventView;
 pub use happenings::{Happening, HappeningKind, Watcher};
 pub use junit::junit;
 pub use lines::{LineFormat, LineReporter};
-pub use live::{LiveReporter, Size};
+pub use live::{LiveReporter, Size, Ticker};
 pub use merges::merge_commands;
 pub use metrics::{Format as MetricsFormat, Metrics, merged_text, write_textfile, write_textfile_text};
 pub use plan_text::{NextAction, NextPass, Waiting};

@@ -204,6 +204,17 @@ impl View {
         self.tasks.iter().find(|task| task.id == id)
     }
 
+    /// The same some time later, if nothing changed but the time.
+    #[must_use]
+    pub fn aged(&self, by: Duration) -> Self {
+        let mut view = self.clone();
+        view.at = self.at.checked_add(by).unwrap_or(self.at);
+        for task in view.tasks.iter_mut().filter(|task| task.status == Status::Running) {
+            task.seconds = task.seconds.map(|seconds| seconds + by.as_secs());
+        }
+        view
+    }
+
     /// Whether nothing waits and nothing runs any more.
     pub fn is_settled(&self) -> bool {
         self.summary.pending + self.summary.running == 0

@@ -56,4 +56,5 @@ mod signals;
 mod sim;
 mod soak;
 mod specs;
+mod status_watch;
 mod transport;
