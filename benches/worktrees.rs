@@ -1,5 +1,5 @@
 //! What git costs: `cargo bench --bench worktrees` (minutes, some GiB in the temporary folder; `-- --quick` leaves out the
-//! largest). Each figure is a median, and each ratio the median of those within the turns, since a machine is not equally
+//! largest, `-- 3000` is worktrees of so many files alone). Each figure is a median, and each ratio the median of those within the turns, since a machine is not equally
 //! fast all the time. The git binary is the peer.
 
 #![expect(
@@ -290,7 +290,12 @@ fn octopus() {
 }
 
 fn main() {
-    let is_quick = std::env::args().any(|argument| argument == "--quick");
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let is_quick = arguments.iter().any(|argument| argument == "--quick");
+    // A number of files alone: worktrees of that size.
+    if let Some(files) = arguments.iter().find_map(|argument| argument.parse().ok()) {
+        return worktrees(files, 9);
+    }
     worktrees(50, 15);
     worktrees(3_000, 7);
     many_worktrees();

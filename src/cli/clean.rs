@@ -13,6 +13,7 @@ use super::world::{Context, World, block_on, require_tasks};
 use crate::act::{self, Cleaned, Leftover};
 use crate::controller::Snapshot;
 use crate::error::{ExitCode, Kind, Report};
+use crate::git;
 use crate::plan::{self, CleanPlan, CleanRequest, CleanStep};
 use crate::report::{escape, plural};
 use crate::spec::TaskId;
@@ -83,6 +84,8 @@ struct Told<'c> {
     cleaned: &'c Cleaned,
     /// Bytes on disk that were, or would be, freed.
     bytes: u64,
+    /// Bytes on disk of what attempts left in the state directory, which stays.
+    attempts_bytes: u64,
 }
 
 impl Clean {
@@ -102,7 +105,7 @@ impl Clean {
         let plan = self.decide(&world, &snapshot, &request)?;
         let preview = carry_out(&world, &snapshot, &plan, templates, true)?;
         if self.dry_run || preview.removed.is_empty() {
-            self.tell(context, &preview, true)?;
+            self.tell(context, &world, &preview, true)?;
             return Ok(end(&preview));
         }
         if !self.yes && !self.confirm(context, &preview)? {
@@ -113,7 +116,7 @@ impl Clean {
         let plan = CleanPlan { steps, kept: plan.kept };
         let mut cleaned = carry_out(&world, &snapshot, &plan, templates, false)?;
         self.stop(context, &world, &request, to_stop, &mut cleaned)?;
-        self.tell(context, &cleaned, false)?;
+        self.tell(context, &world, &cleaned, false)?;
         Ok(end(&cleaned))
     }
 
@@ -163,9 +166,14 @@ impl Clean {
         Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
     }
 
-    fn tell(&self, context: &Context, cleaned: &Cleaned, dry_run: bool) -> Result<(), Report> {
+    fn tell(&self, context: &Context, world: &World, cleaned: &Cleaned, dry_run: bool) -> Result<(), Report> {
+        let attempts = world.state_dir().join("attempts");
+        let attempts_bytes = if attempts.exists() { git::disk_usage(&attempts) } else { 0 };
         match self.output {
-            TextFormat::Json => context.output.json(&Told { dry_run, cleaned, bytes: bytes(cleaned) })?,
+            TextFormat::Json => {
+                let told = Told { dry_run, cleaned, bytes: bytes(cleaned), attempts_bytes };
+                context.output.json(&told)?;
+            }
             TextFormat::Text => {
                 context.output.data(&lines(cleaned, dry_run))?;
                 let did = match (cleaned.removed.is_empty(), dry_run) {
@@ -174,6 +182,14 @@ impl Clean {
                     (false, false) => format!("removed {}", summary(cleaned)),
                 };
                 context.output.note(&did);
+                if attempts_bytes > 0 {
+                    // A private git directory may hold the only copy of what was refused.
+                    let size = ByteSize(attempts_bytes);
+                    let place = attempts.display();
+                    context
+                        .output
+                        .note(&format!("logs and private git directories of attempts stay: {size} in {place}"));
+                }
             }
         }
         Ok(())

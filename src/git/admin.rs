@@ -319,7 +319,7 @@ pub(super) fn remove_file(path: &Path) -> Result<(), GitError> {
 }
 
 /// Bytes on disk below a folder, links themselves and not their targets. What cannot be read counts nothing.
-pub(super) fn disk_usage(path: &Path) -> u64 {
+pub fn disk_usage(path: &Path) -> u64 {
     let mut bytes = 0;
     let mut open = vec![path.to_owned()];
     while let Some(path) = open.pop() {

@@ -32,6 +32,7 @@ mod verify;
 mod walk;
 mod worktree;
 
+pub use admin::disk_usage;
 pub use contract::{
     AccessRequest, BranchResult, BranchSummary, Changes, ChangesRequest, CommitId, FileChange, GitAccessPlan, GitBind,
     GitError, MergeHead, MergeOutcome, Merged, Repository, RepositoryLayout, ResultRequest, StartOverRequest,

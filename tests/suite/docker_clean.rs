@@ -63,6 +63,7 @@ fn what_is_merged_goes_and_what_holds_work_stays() {
         ]
     );
     assert!(told["bytes"].as_u64().expect("a number") > 0);
+    assert!(told["attempts_bytes"].as_u64().expect("a number") > 5 * 4096, "what stays is counted");
     assert!(why(&told, "squashed").contains("its changes are merged, its commits are not"), "{told:#}");
     assert!(why(&told, "open").contains("not merged"), "{told:#}");
     assert!(why(&told, "dirty").contains("uncommitted"), "{told:#}");
