@@ -98,6 +98,11 @@ impl Settings {
         [("LESS", "FRX"), ("LV", "-c")].into_iter().filter(|(name, _)| !self.vars.contains_key(*name))
     }
 
+    /// The shell whose completion script asks: `ORCHESTRATE_COMPLETE`.
+    pub(crate) fn complete(&self) -> Option<&str> {
+        self.vars.get("ORCHESTRATE_COMPLETE").map(String::as_str).filter(|shell| !shell.is_empty())
+    }
+
     /// The kind of terminal, `TERM`.
     pub(crate) fn term(&self) -> Option<&str> {
         self.vars.get("TERM").map(String::as_str)

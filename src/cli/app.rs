@@ -6,6 +6,7 @@ use std::io::{IsTerminal as _, Write as _};
 use clap::FromArgMatches as _;
 
 use super::args::{self, Cli, Command};
+use super::complete;
 use super::output::Output;
 use super::world::Context;
 use crate::error::{self, ExitCode, Kind, Report};
@@ -25,6 +26,9 @@ fn run(version: &'static str, args: Vec<OsString>) -> ExitCode {
     let command_line: Vec<_> = args.iter().map(|arg| arg.to_string_lossy()).collect();
     let command_line = command_line.join(" ");
     let settings = Settings::from_env();
+    if let Some(shell) = settings.complete() {
+        return complete::answer(version, shell, &args);
+    }
     let args = args::with_default_command(args);
     let command = args::command(version).color(help_color(&args, &settings));
     let cli = command.try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches));

@@ -291,6 +291,69 @@ mod tests {
         }
     }
 
+    /// The command lines of a text: what follows our name in a line, up to what belongs to the shell or to the reader.
+    fn lines_of(text: &str) -> Vec<Vec<String>> {
+        let mut found = Vec::new();
+        for line in text.lines() {
+            let line = line.trim_start_matches(|c: char| c == '|' || c == '`' || c.is_whitespace());
+            let Some(at) = line.find("orchestrate ") else { continue };
+            let before = &line[..at];
+            // Where it is the command of its line, or of a pipe's part.
+            if !(before.is_empty() || before.trim_end().ends_with(['|', '(', '=']) || before.ends_with("&& ")) {
+                continue;
+            }
+            let line = &line[at..];
+            let end = ["  ", " | ", " || ", " > ", " 2>", " >> ", " & ", " # ", ")", "; ", " && ", "`"]
+                .iter()
+                .filter_map(|end| line.find(end))
+                .min();
+            let line = line[..end.unwrap_or(line.len())].replace('…', "");
+            // What a shell would put in.
+            let line = line.split(" $(").next().unwrap_or_default().to_owned();
+            found.push(shlex::split(&line).unwrap_or_else(|| panic!("quotes: {line}")));
+        }
+        found
+    }
+
+    #[test]
+    fn every_documented_command_line_is_one() {
+        let mut texts: Vec<(String, String)> = Vec::new();
+        for sub in command("1").get_subcommands() {
+            let text = sub.get_after_help().map(ToString::to_string).unwrap_or_default();
+            texts.push((sub.get_name().to_owned(), text));
+        }
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let documents =
+            std::fs::read_dir(root.join("specs")).expect("readable").map(|entry| entry.expect("read").path());
+        for path in documents.chain([root.join("README.md")]).filter(|path| path.extension() == Some("md".as_ref())) {
+            let text = std::fs::read_to_string(&path).expect("readable");
+            // Only what stands in a block is for pasting.
+            let blocks = text.split("```").skip(1).step_by(2).collect::<Vec<_>>().join("\n");
+            texts.push((path.display().to_string(), blocks));
+        }
+        let mut count = 0;
+        let mut wrong = Vec::new();
+        for (place, text) in &texts {
+            for words in lines_of(text) {
+                count += 1;
+                let args = with_default_command(words.iter().map(OsString::from).collect());
+                let parsed = command("1").try_get_matches_from(args);
+                // A substitution that was cut off left nothing where a task has to be.
+                let is_fine = parsed.as_ref().err().is_none_or(|error| {
+                    !error.use_stderr() || error.kind() == clap::error::ErrorKind::MissingRequiredArgument
+                });
+                if !is_fine {
+                    wrong.push(format!(
+                        "{place}: {words:?}: {}",
+                        parsed.err().map(|error| error.to_string()).unwrap_or_default()
+                    ));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        assert!(count > 60, "only {count} found");
+    }
+
     #[test]
     fn the_declaration_holds_together_and_every_command_stands_in_one_group() {
         let command = command("1");

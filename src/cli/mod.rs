@@ -6,6 +6,7 @@ mod args;
 mod changes;
 mod ci;
 mod clean;
+mod complete;
 mod describe;
 mod diff;
 mod doctor;

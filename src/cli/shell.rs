@@ -9,15 +9,19 @@ use clap_mangen::Man as Page;
 
 use super::app::Outcome;
 use super::args;
+use super::complete;
 use super::world::Context;
 use crate::error::{ExitCode, Kind, Report};
 
 /// Print a completion script for a shell
+///
+/// The script asks the program itself, so that task ids are completed as well as commands and flags. Load it anew at each
+/// start of the shell: one that was written to a file may not fit a later version.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-                  orchestrate completions bash > ~/.local/share/bash-completion/completions/orchestrate\n  \
-                  orchestrate completions zsh > ~/.zfunc/_orchestrate\n  \
-                  orchestrate completions fish > ~/.config/fish/completions/orchestrate.fish")]
+                  source <(orchestrate completions bash)    in ~/.bashrc\n  \
+                  source <(orchestrate completions zsh)     in ~/.zshrc, after compinit\n  \
+                  orchestrate completions fish | source     in ~/.config/fish/config.fish")]
 pub(super) struct Completions {
     /// The shell
     #[arg(value_name = "SHELL")]
@@ -39,6 +43,10 @@ pub(super) struct Man {
 
 impl Completions {
     pub(super) fn run(&self, context: &Context) -> Outcome {
+        if let Some(script) = complete::script(&self.shell.to_string()) {
+            context.output.bytes(&script)?;
+            return Ok(ExitCode::Done);
+        }
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut args::declared(context.version), "orchestrate", &mut script);
         context.output.data(&String::from_utf8_lossy(&script))?;

@@ -13,7 +13,7 @@ use orchestrate::record::{Holder, OsFiles, StateLock};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::project::PROGRAM;
+use crate::support::project::{PROGRAM, Project};
 
 /// A person's folder with a repository in it, and no engine.
 struct Person {
@@ -287,6 +287,37 @@ fn a_reader_that_goes_away_is_no_failure() {
     drop(child.stdout.take());
     let output = child.wait_with_output().expect("ends");
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+    let all: [&[&str]; 17] = [
+        &["status"],
+        &["status", "-o", "json"],
+        &["status", "-o", "name"],
+        &["plan"],
+        &["plan", "-o", "json"],
+        &["describe", "api"],
+        &["graph"],
+        &["graph", "-o", "svg"],
+        &["events"],
+        &["review"],
+        &["doctor"],
+        &["validate"],
+        &["completions", "bash"],
+        &["completions", "elvish"],
+        &["man"],
+        &["--help"],
+        &["--version"],
+    ];
+    for arguments in all {
+        let mut child =
+            person.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("ends");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_ne!(output.status.code(), Some(70), "{arguments:?}: {told}");
+        assert!(!told.contains("roken pipe") && !told.contains("os error 32"), "{arguments:?}: {told}");
+        if arguments != ["doctor"] {
+            assert_eq!(output.status.code(), Some(0), "{arguments:?}: {told}");
+        }
+    }
 }
 
 #[test]
@@ -322,12 +353,106 @@ fn completions_and_manual_pages_are_made() {
     let person = Person::new();
     for shell in ["bash", "zsh", "fish"] {
         let output = person.output(&["completions", shell]);
-        assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("until-done"), "{shell}");
+        let script = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && script.contains("ORCHESTRATE_COMPLETE"), "{shell}: {script}");
     }
     let output = person.output(&["man", "--out", "pages"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for command in commands(&person) {
         assert!(person.repo().join("pages").join(format!("orchestrate-{command}.1")).is_file(), "{command}");
+    }
+}
+
+/// What a shell's script is answered for a line, the last word being typed.
+fn completed(person: &Person, words: &[&str]) -> Vec<String> {
+    let mut command = person.command(&[&["--", "orchestrate"], words].concat());
+    command.env("ORCHESTRATE_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+    let output = command.env("_CLAP_IFS", "\n").output().expect("runs");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    String::from_utf8(output.stdout).expect("UTF-8").lines().map(|line| line.trim().to_owned()).collect()
+}
+
+#[test]
+fn a_shell_completes_commands_flags_values_and_task_ids() {
+    let person = Person::new();
+    assert_eq!(completed(&person, &["stat"]), ["status"]);
+    assert_eq!(completed(&person, &["run", "--until"]), ["--until-done"]);
+    assert_eq!(completed(&person, &["status", "--sort-by", "na"]), ["name"]);
+    assert_eq!(completed(&person, &["describe", ""]).iter().filter(|word| !word.starts_with('-')).count(), 3);
+    assert_eq!(completed(&person, &["retry", "api", "d"]), ["docs"]);
+    let elsewhere = Person::without_repository();
+    assert_eq!(completed(&elsewhere, &["logs", "a"]), [""; 0]);
+    let there = person.repo();
+    assert_eq!(completed(&elsewhere, &["-C", there.to_str().expect("UTF-8"), "logs", "a"]), ["api"]);
+    person.write("{");
+    assert_eq!(completed(&person, &["logs", "a"]), [""; 0], "a plan that cannot be read completes nothing");
+}
+
+#[test]
+fn without_a_home_a_terminal_or_a_locale_everything_can_be_looked_at() {
+    let person = Person::new();
+    let looks: [&[&str]; 10] = [
+        &["status"],
+        &["status", "-o", "wide"],
+        &["plan"],
+        &["describe", "web"],
+        &["graph"],
+        &["events"],
+        &["review"],
+        &["validate"],
+        &["schema"],
+        &["help"],
+    ];
+    for arguments in looks {
+        let with = person.output(arguments);
+        let mut command = person.command(arguments);
+        let without = command.env_remove("HOME").output().expect("runs");
+        assert_eq!(without.status.code(), with.status.code(), "{arguments:?}");
+        assert_eq!(String::from_utf8_lossy(&without.stdout).len(), String::from_utf8_lossy(&with.stdout).len());
+        assert!(without.status.code() == Some(0), "{arguments:?}: {}", String::from_utf8_lossy(&without.stderr));
+    }
+}
+
+#[test]
+fn what_removes_things_refuses_in_a_pipe_without_being_told() {
+    let project = Project::at("unix:///no/engine.sock".to_owned());
+    project.write_plan(&serde_json::json!({
+        "runtime": "process",
+        "tasks": [{ "id": "api", "agent": "shell", "command": ["true"] }],
+    }));
+    drop(project.run(&["--allow-unconfined", "run", "--until-done", "--timeout", "200s"]).expect(0));
+    let worktree = project.repo().join(".worktrees/api");
+    for arguments in [&["clean", "--all"][..], &["clean", "api", "--force"], &["clean", "--all", "-o", "json"]] {
+        let ran = project.run(arguments).expect(2);
+        assert!(ran.stderr.contains("`--yes` does it without asking"), "{}", ran.stderr);
+        assert!(worktree.is_dir(), "{arguments:?}");
+    }
+    drop(project.run(&["clean", "--all", "--yes"]).expect(0));
+    assert!(!worktree.exists());
+}
+
+/// The first plan of the README, as a person pastes it, but for the one command that needs an engine and a token.
+#[test]
+fn the_first_plan_of_the_readme_does_what_it_says() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).expect("readable");
+    let plan = readme.split("## A first plan").nth(1).and_then(|rest| rest.split("```sh\n").nth(1)).expect("a block");
+    let plan = plan.split("```").next().expect("an end");
+    assert_eq!(plan.matches("\norchestrate run --until-done").count(), 1, "{plan}");
+    let script = plan.replace("\norchestrate run --until-done", "\n: orchestrate run");
+    let person = Person::without_commit();
+    person.git(&["commit", "-q", "--allow-empty", "-m", "Start"]);
+    let bin = person.dir.path().join("bin");
+    fs::create_dir(&bin).expect("makes");
+    std::os::unix::fs::symlink(PROGRAM, bin.join("orchestrate")).expect("links");
+    let mut shell = Command::new("bash");
+    shell.args(["-euc", &script]).current_dir(person.repo()).env_clear().stdin(Stdio::null());
+    shell.env("HOME", person.dir.path()).env("DOCKER_HOST", "unix:///no/engine.sock");
+    shell.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display()));
+    let output = shell.output().expect("runs");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
+    for wanted in ["schema", "e2e", "4 tasks: 4 pending"] {
+        assert!(told.contains(wanted), "{wanted}:\n{told}");
     }
 }
 
