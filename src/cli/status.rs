@@ -1,14 +1,18 @@
 //! `orchestrate status`: how every task stands.
 
+use std::time::Duration;
+
 use clap::{Args, ValueEnum};
+use futures::StreamExt as _;
 
 use super::app::Outcome;
 use super::args::TableFormat;
 use super::follow;
-use super::world::{Context, block_on, require_tasks};
+use super::world::{Context, World, block_on, require_tasks};
 use crate::error::{ExitCode, Report};
 use crate::report::table::{self, Detail};
 use crate::report::{TaskView, View};
+use crate::runtime::LogOptions;
 use crate::status;
 
 /// Show every task, what it waits for, and what happens next
@@ -19,7 +23,7 @@ use crate::status;
 #[command(after_help = "Examples:\n  \
                   orchestrate status                        the table\n  \
                   orchestrate status --status failed        only what failed\n  \
-                  orchestrate status api web -o wide        two tasks with every column\n  \
+                  orchestrate status api web -o wide        two tasks with every column, and what they wrote last\n  \
                   orchestrate status --watch                until all is over or Ctrl-C\n  \
                   orchestrate status -o json | jq .summary  for scripts\n  \
                   orchestrate retry $(orchestrate status --status failed -o name)")]
@@ -106,6 +110,9 @@ impl Status {
         let (_, mut view) = context.survey(&world)?;
         // A probe that fails says why where it is needed: at the first launch.
         view.confinement = block_on(world.runtime.isolation())?.ok().flatten();
+        if self.output == TableFormat::Wide {
+            block_on(add_last_lines(&world, &mut view))?;
+        }
         show(context, &view, &self.select(&view)?, self.output)?;
         Ok(if self.exit_status { exit_code(&view) } else { ExitCode::Done })
     }
@@ -125,6 +132,38 @@ impl Status {
         }
         Ok(tasks)
     }
+}
+
+/// How long all the engine's answers may take. What does not come is not shown.
+const LINES_WITHIN: Duration = Duration::from_secs(3);
+/// So much of a line says what a task is about.
+const LINE: usize = 200;
+
+/// Adds to each task that runs what it wrote last.
+async fn add_last_lines(world: &World, view: &mut View) {
+    let options = LogOptions { follow: false, tail: Some(1), since: None };
+    let running = view.tasks.iter_mut().filter(|task| task.status == status::Status::Running);
+    let asked = running.filter_map(|task| {
+        let id = task.container_id.clone()?;
+        Some(async move {
+            let mut chunks = world.runtime.logs(&id, options);
+            let mut bytes = Vec::new();
+            while let Some(Ok(chunk)) = chunks.next().await {
+                bytes.extend_from_slice(&chunk.bytes);
+                // A line without an end is not waited for.
+                if bytes.len() > 64 * 1024 {
+                    break;
+                }
+            }
+            let text = String::from_utf8_lossy(&bytes);
+            let line: String = text.lines().last().unwrap_or_default().trim().chars().take(LINE).collect();
+            if !line.is_empty() {
+                let said = task.message.take().map_or_else(String::new, |message| message + "; ");
+                task.message = Some(format!("{said}wrote last: {line}"));
+            }
+        })
+    });
+    drop(tokio::time::timeout(LINES_WITHIN, futures::future::join_all(asked)).await);
 }
 
 /// What `--exit-status` gives.

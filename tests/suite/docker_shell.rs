@@ -23,13 +23,15 @@ fn shells(project: &Project) -> String {
 #[test]
 fn in_a_container_that_runs_input_output_and_exit_code_pass_through() {
     let Some(project) = Project::on_engine() else { return };
-    project.plan(json!([{ "id": "long", "command": noting("touch here; sleep 300") }]));
+    project.plan(json!([{ "id": "long", "command": noting("echo first; echo at it; touch here; sleep 300") }]));
     drop(project.run(&["once"]).expect(0));
     project.wait_until("it runs", |project| project.repo().join(".worktrees/long/here").exists());
     let ran =
         project.run(&["shell", "long", "--", "sh", "-c", "echo $ORCHESTRATE_TASK; pwd; echo no >&2; exit 7"]).expect(7);
     assert_eq!(ran.stdout, "long\n/project\n");
     assert_eq!(ran.stderr, "no\n");
+    let wide = project.run(&["status", "-o", "wide"]).expect(0);
+    assert!(wide.stdout.contains("wrote last: at it") && !wide.stdout.contains("first"), "{}", wide.stdout);
     let ran = fed(&project, &["shell", "long"], "ls\nexit 3\n").expect(3);
     assert_eq!(ran.stdout, "README.md\nhere\n");
     let ran = project.run(&["shell", "long", "--", "no-such-program"]);
