@@ -40,6 +40,9 @@ struct State {
     /// Every commit that a ref ever named.
     named: BTreeSet<CommitId>,
     violations: Vec<String>,
+    /// The next merge is taken away by a `git gc` before anything holds it.
+    prunes: bool,
+    pruned: BTreeSet<CommitId>,
 }
 
 /// FNV-1a, so that equal inputs give equal ids on every machine.
@@ -66,11 +69,18 @@ impl FakeRepository {
             taken: BTreeMap::new(),
             named: BTreeSet::new(),
             violations: Vec::new(),
+            prunes: false,
+            pruned: BTreeSet::new(),
         };
         let first = state.commit(&[], "first");
         state.named.insert(first.clone());
         state.refs.insert("refs/heads/main".to_owned(), first);
         Self { layout: Arc::new(layout), state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Has a `git gc --prune=now` come right after the next merge.
+    pub fn prune_next_merge(&self) {
+        self.lock().prunes = true;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -195,6 +205,9 @@ impl State {
 
     fn ensure(&mut self, root: &Path, request: &WorktreeRequest) -> Result<WorktreeState, GitError> {
         self.judge(&request.path, &request.branch);
+        if self.pruned.contains(&request.base) && !self.parents.contains_key(&request.base) {
+            return Err(GitError::UnknownRevision(request.base.0.clone()));
+        }
         self.known(&request.base, "a worktree's base");
         if !request.base_ref.starts_with("refs/orchestrate/") {
             self.violations.push(format!("base ref {}", request.base_ref));
@@ -289,7 +302,16 @@ impl Repository for FakeRepository {
     }
 
     async fn merge(&self, heads: &[MergeHead]) -> Result<MergeOutcome, GitError> {
-        Ok(self.lock().merge(heads))
+        let mut state = self.lock();
+        let outcome = state.merge(heads);
+        if let MergeOutcome::Commit(commit) = &outcome
+            && !state.named.contains(commit)
+            && std::mem::take(&mut state.prunes)
+        {
+            state.parents.remove(commit);
+            state.pruned.insert(commit.clone());
+        }
+        Ok(outcome)
     }
 
     async fn start_over(&self, request: &StartOverRequest) -> Result<Option<String>, GitError> {

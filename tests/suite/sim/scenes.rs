@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::ports::Process;
 use super::{JOURNAL, PLAN, Sim, life, monitor};
+use crate::support::fake_repository::Effort;
 use crate::support::fake_runtime::{Behaviour, Fault};
 use crate::support::world::{Setup, Style};
 
@@ -294,5 +295,22 @@ fn a_second_reconciler_is_told_who_holds_the_lock_and_calls_nothing() {
         };
         tokio::join!(sim.rests(), second);
         assert!(monitor::judge_engine(&sim).is_empty());
+    });
+}
+
+#[test]
+fn a_merge_that_a_prune_took_away_is_made_again() {
+    let task = |id: &str, on: &[&str]| json!({ "id": id, "agent": "shell", "image": "orchestrate-test:latest", "command": ["work"], "dependencies": on });
+    let tasks = json!([task("t0", &["t1", "t2"]), task("t1", &[]), task("t2", &[])]);
+    let plan = json!({ "version": 1, "max_concurrent": 2, "tasks": tasks });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime").block_on(async {
+        let sim = Sim::with(Setup { plan, ..setup(Style::Run, true, &json!({})) });
+        sim.engine.script(|_| Behaviour::exits(0, seconds(1)));
+        sim.repository.script(|_| Effort { commits: 1, dirty: false });
+        sim.repository.prune_next_merge();
+        sim.rests().await;
+        assert_eq!((sim.told("status"), sim.told("attempt")), (json!("completed"), json!(1)));
+        sim.check();
     });
 }
