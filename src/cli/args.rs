@@ -155,6 +155,8 @@ pub(super) enum TableFormat {
     Wide,
     /// One document with a stable schema: `orchestrate schema status`
     Json,
+    /// The same as YAML
+    Yaml,
     /// Ids only, one a line
     Name,
     /// The table with annotations for GitHub's runner; `once` and `run` add log tails and the job's summary
@@ -169,6 +171,8 @@ pub(super) enum TextFormat {
     Text,
     /// For programs
     Json,
+    /// The same as YAML
+    Yaml,
 }
 
 /// The commands, in the order of the help. Each is described where its flags are declared.

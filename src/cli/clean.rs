@@ -154,7 +154,7 @@ impl Clean {
     }
 
     fn confirm(&self, context: &Context, would: &Cleaned) -> Result<bool, Report> {
-        if !io::stdin().is_terminal() || matches!(self.output, TextFormat::Json) {
+        if !io::stdin().is_terminal() || !matches!(self.output, TextFormat::Text) {
             let report = Report::new(Kind::Usage, format!("this would remove {}", summary(would)));
             return Err(report.hint("`--yes` does it without asking; `--dry-run` shows each"));
         }
@@ -170,9 +170,12 @@ impl Clean {
         let attempts = world.state_dir().join("attempts");
         let attempts_bytes = if attempts.exists() { git::disk_usage(&attempts) } else { 0 };
         match self.output {
-            TextFormat::Json => {
+            TextFormat::Json | TextFormat::Yaml => {
                 let told = Told { dry_run, cleaned, bytes: bytes(cleaned), attempts_bytes };
-                context.output.json(&told)?;
+                match self.output {
+                    TextFormat::Yaml => context.output.yaml(&told)?,
+                    _ => context.output.json(&told)?,
+                }
             }
             TextFormat::Text => {
                 context.output.data(&lines(cleaned, dry_run))?;

@@ -58,6 +58,7 @@ impl Describe {
         match self.output {
             TextFormat::Text => context.output.data(&description.text())?,
             TextFormat::Json => context.output.json(&description)?,
+            TextFormat::Yaml => context.output.yaml(&description)?,
         }
         Ok(ExitCode::Done)
     }

@@ -57,6 +57,7 @@ impl DoctorCommand {
         match self.output {
             TextFormat::Text => context.output.data(&doctor.text(context.output.width))?,
             TextFormat::Json => context.output.json(&doctor)?,
+            TextFormat::Yaml => context.output.yaml(&doctor)?,
         }
         Ok(if doctor.stops_launches() { ExitCode::Environment } else { ExitCode::Done })
     }

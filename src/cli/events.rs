@@ -50,6 +50,7 @@ impl Events {
         let skip = self.tail.map_or(0, |tail| events.len().saturating_sub(tail));
         let line = |event: &&EventView| match self.output {
             TextFormat::Text => Ok(event.line()),
+            TextFormat::Yaml => super::output::yaml(event).map(|text| format!("---\n{}", text.trim_end())),
             TextFormat::Json => serde_json::to_string(event).map(|json| escape::json(&json).into_owned()),
         };
         let lines: Vec<String> =

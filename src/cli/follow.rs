@@ -49,7 +49,7 @@ pub(super) fn follow(
             let report = Report::new(Kind::Usage, "`-o name` and `--watch` do not go together");
             return Err(report.hint("`-o json --watch` gives one document a line"));
         }
-        TableFormat::Json => Shown::Documents { last: None },
+        TableFormat::Json | TableFormat::Yaml => Shown::Documents { is_yaml: format == TableFormat::Yaml, last: None },
         TableFormat::Table | TableFormat::Wide | TableFormat::Github => {
             let detail = if format == TableFormat::Wide { Detail::Wide } else { Detail::Normal };
             Shown::People(context.output.followed(Arc::clone(&world.clock), &world.folder, detail))
@@ -79,7 +79,7 @@ enum Ended {
 
 enum Shown {
     People(Followed),
-    Documents { last: Option<View> },
+    Documents { is_yaml: bool, last: Option<View> },
 }
 
 impl Shown {
@@ -87,11 +87,16 @@ impl Shown {
         match self {
             Self::People(Followed::Live(live)) => live.show(view),
             Self::People(Followed::Lines(lines)) => lines.show(&view),
-            Self::Documents { last } => {
+            Self::Documents { is_yaml, last } => {
                 let still = timeless(&view);
                 if last.as_ref() != Some(&still) {
-                    let text = serde_json::to_string(&view).map_err(std::io::Error::from)? + "\n";
-                    context.output.data(&escape::json(&text))?;
+                    if *is_yaml {
+                        context.output.data("---\n")?;
+                        context.output.yaml(&view)?;
+                    } else {
+                        let text = serde_json::to_string(&view).map_err(std::io::Error::from)? + "\n";
+                        context.output.data(&escape::json(&text))?;
+                    }
                     *last = Some(still);
                 }
             }

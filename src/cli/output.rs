@@ -118,6 +118,11 @@ impl Output {
         self.data(&escape::json(&text))
     }
 
+    /// Data as one YAML document, which says what the JSON does.
+    pub(super) fn yaml<T: Serialize>(&self, value: &T) -> io::Result<()> {
+        self.data(&yaml(value)?)
+    }
+
     /// A word beside the data. Where it cannot be written nothing is lost.
     pub(super) fn note(&self, text: &str) {
         if !self.quiet {
@@ -209,6 +214,15 @@ impl Progress {
         if let Self::Live(live) = self {
             live.clear();
         }
+    }
+}
+
+/// A value as YAML. What a terminal must not be shown as it is stands as in JSON, which is YAML too.
+pub(super) fn yaml<T: Serialize>(value: &T) -> serde_json::Result<String> {
+    let value = serde_json::to_value(value)?;
+    match serde_saphyr::to_string(&value) {
+        Ok(text) if escape::lines(&text) == text => Ok(text),
+        _ => Ok(escape::json(&(serde_json::to_string_pretty(&value)? + "\n")).into_owned()),
     }
 }
 

@@ -41,6 +41,7 @@ impl Plan {
         match self.output {
             TextFormat::Text => context.output.data(&next.text())?,
             TextFormat::Json => context.output.json(&next)?,
+            TextFormat::Yaml => context.output.yaml(&next)?,
         }
         Ok(if self.exit_status && !next.is_empty() { ExitCode::Unfinished } else { ExitCode::Done })
     }

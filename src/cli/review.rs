@@ -50,6 +50,7 @@ impl Review {
         match self.output {
             TextFormat::Text => context.output.data(&review.text())?,
             TextFormat::Json => context.output.json(&review)?,
+            TextFormat::Yaml => context.output.yaml(&review)?,
         }
         Ok(ExitCode::Done)
     }

@@ -182,9 +182,9 @@ pub(super) fn show(context: &Context, view: &View, tasks: &[&TaskView], format: 
     let output = &context.output;
     let detail = if format == TableFormat::Wide { Detail::Wide } else { Detail::Normal };
     match format {
-        TableFormat::Json => {
+        TableFormat::Json | TableFormat::Yaml => {
             let selected = View { tasks: tasks.iter().map(|task| (*task).clone()).collect(), ..view.clone() };
-            output.json(&selected)?;
+            if format == TableFormat::Json { output.json(&selected)? } else { output.yaml(&selected)? }
         }
         TableFormat::Name => {
             output.lines(tasks.iter().map(|task| task.id.as_str()))?;

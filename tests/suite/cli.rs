@@ -349,6 +349,47 @@ fn status_as_json_keeps_to_its_schema_and_the_schema_to_its_file() {
 }
 
 #[test]
+fn yaml_says_what_json_says() {
+    let person = Person::new();
+    person.write(&PLAN.replace("Build the API", "yes: [no] # - *a \u{202e}x").replace("Build it.", "1.10"));
+    for arguments in [&["status", "api"][..], &["describe", "web"], &["plan"], &["review"], &["status"]] {
+        let with = |format: &str| {
+            let output = person.output(&[arguments, &["-o", format]].concat());
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).expect("UTF-8")
+        };
+        let (json, yaml) = (with("json"), with("yaml"));
+        assert!(!yaml.contains('\u{202e}'), "{yaml}");
+        let path = person.dir.path().join("out.yaml");
+        fs::write(&path, &yaml).expect("writes");
+        // Another's reader, where there is one, is the better judge.
+        let script = "import sys,json,yaml; print(json.dumps(yaml.load(open(sys.argv[1]), yaml.BaseLoader)))";
+        let read = Command::new("python3").args(["-c", script]).arg(&path).output().expect("python3 runs");
+        assert!(!yaml.starts_with('{') || yaml.contains("\\u202e"), "{yaml}");
+        if String::from_utf8_lossy(&read.stderr).contains("No module named 'yaml'") {
+            continue;
+        }
+        let read: Value = serde_json::from_slice(&read.stdout).expect("JSON");
+        let wanted: Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(texts(&read), texts(&wanted), "{yaml}");
+    }
+}
+
+/// All scalars as their texts, times left out, which differ between two runs.
+fn texts(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let kept = map.iter().filter(|(name, _)| *name != "at").map(|(name, value)| (name.clone(), texts(value)));
+            Value::Object(kept.collect())
+        }
+        Value::Array(list) => list.iter().map(texts).collect(),
+        Value::String(text) => Value::String(text.clone()),
+        Value::Null => Value::String("null".to_owned()),
+        other => Value::String(other.to_string()),
+    }
+}
+
+#[test]
 fn completions_and_manual_pages_are_made() {
     let person = Person::new();
     for shell in ["bash", "zsh", "fish"] {
