@@ -260,6 +260,8 @@ impl From<RuntimeError> for Report {
             }
             ErrorKind::NotFound
             | ErrorKind::ImageMissing
+            | ErrorKind::RegistryDenied
+            | ErrorKind::RegistryAway
             | ErrorKind::NameTaken
             | ErrorKind::NotOurs
             | ErrorKind::StartRefused => Self::new(Kind::Environment, error.to_string()),

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::pull::{Notices, Pulls};
 use super::secrets::SecretSource;
 use crate::clock::{Clock, Moment};
 use crate::git::Repository;
@@ -29,6 +30,7 @@ pub struct Context {
     pub sockets: Vec<PathBuf>,
     /// The state dir.
     pub state_dir: PathBuf,
+    pub(super) pulls: Pulls,
     journal: Mutex<Journal>,
 }
 
@@ -57,6 +59,7 @@ impl Context {
             home: None,
             sockets: Vec::new(),
             state_dir,
+            pulls: Pulls::default(),
             journal: Mutex::new(journal),
         }
     }
@@ -83,6 +86,11 @@ impl Context {
     /// What is known of a task.
     pub fn known(&self, task: &TaskId) -> TaskRecord {
         self.journal().ledger().task(task).cloned().unwrap_or_default()
+    }
+
+    /// What people are to be told while jobs are under way.
+    pub fn notices(&self) -> Arc<Notices> {
+        Arc::clone(self.pulls.notices())
     }
 
     /// This clone's id.

@@ -79,6 +79,7 @@ fn runtime(error: &RuntimeError) -> Disposition {
             Reason::NameConflict,
             format!("{message}; a container of this name is not ours: rename or remove it, then `orchestrate retry`"),
         ),
+        (ErrorKind::RegistryDenied | ErrorKind::RegistryAway, _) => held(Reason::ImageMissing, message),
         (ErrorKind::Invalid | ErrorKind::Unsupported, _) => held(Reason::InvalidSpec, message),
         (ErrorKind::Unknown, operation) => Disposition::Retry {
             message,

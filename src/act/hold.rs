@@ -26,6 +26,8 @@ async fn image(context: &Context, spec: &TaskSpec) -> String {
     let Some(reference) = &spec.attempt.image else { return String::new() };
     match context.runtime.image(reference).await {
         Ok(Some(image)) => image.id,
+        // Time to ask a registry again that was away.
+        Ok(None) if context.pulls.due(reference, &context.clock.now()) => "due".to_owned(),
         // An engine that does not answer has not changed anything.
         Ok(None) | Err(_) => String::new(),
     }

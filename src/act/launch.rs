@@ -10,7 +10,7 @@ use super::job::{DependencyHead, Job};
 use super::mounts::{self, PROJECT, RUN};
 use super::secret_files::{self, SECRETS};
 use super::secrets::SecretValue;
-use super::{report, start};
+use super::{pull, report, start};
 use crate::git::{
     AccessRequest, CommitId, GitAccessPlan, GitError, RepositoryLayout, StartOverRequest, WorktreeRequest,
     WorktreeState,
@@ -38,7 +38,11 @@ pub(super) async fn launch(context: &Context, job: &Job, events: &mut Vec<Runtim
         let message = "nothing says any more what is to be done: the YAML spec no longer names this task";
         return Err(ActError::hold(Reason::InvalidSpec, message));
     }
-    let checked = check(context, &spec.attempt).await?;
+    let checked = check(context, job, &spec.attempt).await;
+    if pull::is_called_off(context, job) {
+        return Ok(());
+    }
+    let checked = checked?;
     let base = base::resolve(context, job, spec).await?;
     let begun = job.record.attempt == job.key.attempt;
     if !begun || job.record.current.as_ref().is_none_or(|current| current.spec != spec.digest) {
@@ -63,6 +67,7 @@ pub(super) async fn launch(context: &Context, job: &Job, events: &mut Vec<Runtim
         key: job.key.clone(),
         base: base.clone(),
         start: worktree.tip.clone(),
+        image: checked.image.as_ref().map(|image| image.digest.clone().unwrap_or_else(|| image.id.clone())),
         at: context.moment(),
     })?;
     let request = request(context, job, spec, &base, worktree, checked, None).await?;
@@ -76,7 +81,7 @@ pub(super) async fn verify(context: &Context, job: &Job, events: &mut Vec<Runtim
     let (Some(spec), Some((command, base))) = (&job.spec, verify) else {
         return Err(ActError::hold(Reason::InvalidSpec, "the plan file no longer names this task"));
     };
-    let checked = check(context, &spec.attempt).await?;
+    let checked = check(context, job, &spec.attempt).await?;
     let worktree = worktree(context, job, &base).await?;
     let request = request(context, job, spec, &base, worktree, checked, Some(command)).await?;
     run(context, job, &request, events).await
@@ -95,7 +100,7 @@ async fn run(
     start::start(context, &job.key, &container.container, events).await
 }
 
-async fn check(context: &Context, spec: &AttemptSpec) -> Result<Checked, ActError> {
+async fn check(context: &Context, job: &Job, spec: &AttemptSpec) -> Result<Checked, ActError> {
     let (mut secrets, mut files) = (BTreeMap::new(), BTreeMap::new());
     for secret in &spec.secrets {
         let value = context.secrets.find(secret).map_err(|missing| {
@@ -116,18 +121,8 @@ async fn check(context: &Context, spec: &AttemptSpec) -> Result<Checked, ActErro
         .map(resolve)
         .collect::<Result<_, _>>()
         .map_err(|why| ActError::hold(Reason::MountRefused, why))?;
-    let image = match &spec.image {
-        None => None,
-        Some(reference) => match context.runtime.image(reference).await? {
-            Some(image) => Some(image),
-            None => return Err(ActError::hold(Reason::ImageMissing, image_missing(context, reference))),
-        },
-    };
+    let image = pull::image(context, job, spec).await?;
     Ok(Checked { secrets, files, mounts, image })
-}
-
-fn image_missing(context: &Context, reference: &str) -> String {
-    format!("image {reference} is not on {}; {}", context.runtime.host(), image_mend(reference))
 }
 
 /// What makes a missing image be there: for those of the built-in agents the command that builds it.

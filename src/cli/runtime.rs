@@ -32,7 +32,7 @@ pub(super) fn choose(
                 Endpoint::Unix(path) => Some(path.clone()),
                 Endpoint::Tcp(_) => None,
             };
-            Ok(Chosen { runtime: Arc::new(DockerRuntime::at(endpoint)), socket })
+            Ok(Chosen { runtime: Arc::new(DockerRuntime::at(endpoint, settings.docker.config_dir.clone())), socket })
         }
         RuntimeKind::Process => {
             let mut process = ProcessSettings::new(state_dir.join("process"));

@@ -6,7 +6,7 @@ use futures::stream::FuturesUnordered;
 use super::error::{RunError, Trouble};
 use super::holds::HeldTask;
 use super::reconciler::Reconciler;
-use super::snapshot::{Beat, Reporter, Snapshot};
+use super::snapshot::{Beat, Level, Reporter, Snapshot};
 use crate::act::has_written;
 use crate::record::PARTIAL_PATIENCE;
 
@@ -47,7 +47,17 @@ async fn pass(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> Resul
         let jobs: Vec<_> = plan.actions.into_iter().map(|action| reconciler.begin(action, &tasks)).collect();
         let mut running: FuturesUnordered<_> = jobs.into_iter().map(|job| executor.perform(job)).collect();
         let mut relist = false;
-        while let Some(outcome) = running.next().await {
+        let notices = reconciler.context().notices();
+        loop {
+            let outcome = tokio::select! {
+                biased;
+                text = notices.next() => {
+                    reporter.notice(Level::Info, &text);
+                    continue;
+                }
+                outcome = running.next() => outcome,
+            };
+            let Some(outcome) = outcome else { break };
             if outcome.failure.is_some() {
                 reporter.trouble(Trouble::Step);
             }

@@ -303,6 +303,7 @@ impl Loop<'_> {
     async fn wait(&mut self, wake: Option<Duration>) -> Result<(), RunError> {
         let until = self.until(wake);
         let stopping = self.timers.stop.is_some();
+        let notices = self.reconciler.context().notices();
         // In a fixed order, so that a simulation replays; nothing starves, since all that is there is taken in below.
         tokio::select! {
             biased;
@@ -312,6 +313,7 @@ impl Loop<'_> {
             }
             Some(work) = self.work.join_next() => self.take(work)?,
             event = next(&mut self.events) => self.take_event(event),
+            text = notices.next() => self.reporter.notice(Level::Info, &text),
             () = self.wakeups.changes.notified() => {}
             () = self.wakeups.reload.notified() => self.timers.list = Some(Instant::now()),
             () = sleep_until(until) => {}

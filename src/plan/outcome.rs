@@ -258,6 +258,7 @@ mod tests {
                 intended: moment,
                 base: None,
                 start: None,
+                image: None,
                 container_id: None,
                 container: None,
                 start_intent: None,

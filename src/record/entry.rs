@@ -97,6 +97,9 @@ pub enum Entry {
         base: CommitId,
         /// The branch's tip before the agent runs.
         start: CommitId,
+        /// What identifies its image: the digest that its registry knows it by, else the engine's id of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        image: Option<String>,
         /// When.
         at: Moment,
     },

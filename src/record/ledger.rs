@@ -83,6 +83,9 @@ pub struct AttemptRecord {
     pub base: Option<CommitId>,
     /// The branch's tip before the agent ran.
     pub start: Option<CommitId>,
+    /// What identifies its image: the digest that its registry knows it by, else the engine's id of it.
+    #[serde(default)]
+    pub image: Option<String>,
     /// The engine's id of the container.
     pub container_id: Option<String>,
     /// The container's name.
@@ -277,10 +280,11 @@ impl Ledger {
                     });
                 }
             }
-            Entry::Prepared { key, base, start, .. } => {
+            Entry::Prepared { key, base, start, image, .. } => {
                 if let Some((record, current)) = self.current(key) {
                     current.base = Some(base.clone());
                     current.start = Some(start.clone());
+                    current.image.clone_from(image);
                     *record = true;
                 }
             }
@@ -346,6 +350,7 @@ impl Ledger {
             intended: at.clone(),
             base,
             start: None,
+            image: None,
             container_id: None,
             container: None,
             start_intent: None,

@@ -62,7 +62,7 @@ impl World {
         let (base, start) = (CommitId("a".repeat(40)), CommitId("a".repeat(40)));
         self.entries.extend([
             Entry::Intent { key: key.clone(), spec: digest, host: "unix:///s".to_owned(), terms, at: at(since) },
-            Entry::Prepared { key: key.clone(), base, start, at: at(since) },
+            Entry::Prepared { key: key.clone(), base, start, image: Some("sha256:1f".to_owned()), at: at(since) },
             Entry::Created { key: key.clone(), container_id: id.clone(), container: container.clone(), at: at(since) },
             Entry::StartIntent { key: key.clone(), at: at(since) },
             Entry::Started { key: key.clone(), at: at(since) },

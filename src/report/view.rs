@@ -131,6 +131,9 @@ pub struct TaskView {
     /// The engine's id of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_id: Option<String>,
+    /// What identifies the image that it was made from: the digest that its registry knows it by, else the engine's id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_digest: Option<String>,
     /// Where it runs or ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
@@ -320,6 +323,7 @@ fn row(snapshot: &Snapshot, causes: &[Option<TaskIx>], ix: TaskIx, spec: &TaskSp
             .is_some_and(|current| current.spec != spec.digest && status.status != Status::Pending),
         container: status.container.clone(),
         container_id: status.container_id.clone(),
+        image_digest: record.and_then(|record| record.current.as_ref()?.image.clone()),
         host: status.host.clone(),
         branch: status.branch.clone(),
         worktree: status.worktree.clone(),

@@ -57,6 +57,18 @@ pub trait Runtime: Send + Sync {
     /// Whether the image is there.
     async fn image(&self, reference: &str) -> Result<Option<ImageInfo>, RuntimeError>;
 
+    /// Fetches an image from its registry, as the docker command line would with what it knows of accounts. `progress` is
+    /// told at every step. A caller who gives up ends it.
+    async fn pull(&self, reference: &str, _progress: &PullSink<'_>) -> Result<(), RuntimeError> {
+        Err(RuntimeError {
+            operation: Operation::Pull,
+            target: Some(reference.to_owned()),
+            kind: ErrorKind::Unsupported,
+            status: None,
+            message: "it has no images".to_owned(),
+        })
+    }
+
     /// Makes a container and returns its id. The name is the mutex: a second one is [`ErrorKind::NameTaken`].
     async fn create(&self, request: &CreateRequest) -> Result<String, RuntimeError>;
 
@@ -173,7 +185,25 @@ pub struct ImageInfo {
     pub id: String,
     /// The user that it runs as; empty: root.
     pub user: String,
+    /// What its registry knows it by, `sha256:…`; `None` where it was built here.
+    pub digest: Option<String>,
 }
+
+/// How far a pull is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PullProgress {
+    /// Layers that are named so far.
+    pub layers: usize,
+    /// Those of them that are there.
+    pub done: usize,
+    /// Bytes fetched so far.
+    pub bytes: u64,
+    /// Bytes to fetch, of the layers that told.
+    pub total: u64,
+}
+
+/// Is told how far a pull is.
+pub type PullSink<'s> = dyn Fn(PullProgress) + Send + Sync + 's;
 
 /// Everything that makes a container; resolved, nothing left to look up.
 #[derive(Debug, Clone, PartialEq)]
@@ -333,6 +363,7 @@ pub enum Operation {
     List,
     Inspect,
     Image,
+    Pull,
     Create,
     Start,
     Stop,
@@ -343,12 +374,13 @@ pub enum Operation {
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Connect,
         Self::Probe,
         Self::List,
         Self::Inspect,
         Self::Image,
+        Self::Pull,
         Self::Create,
         Self::Start,
         Self::Stop,
@@ -365,6 +397,7 @@ impl Operation {
             Self::List => "list",
             Self::Inspect => "inspect",
             Self::Image => "image",
+            Self::Pull => "pull",
             Self::Create => "create",
             Self::Start => "start",
             Self::Stop => "stop",
@@ -398,6 +431,10 @@ pub enum ErrorKind {
     NameTaken,
     /// A container of that name exists and is not of this instance.
     NotOurs,
+    /// A registry wants to know who asks, or does not let them.
+    RegistryDenied,
+    /// A registry cannot be reached, or says nothing of use.
+    RegistryAway,
     /// The engine refuses the settings (400): another try gives the same.
     Invalid,
     /// The container could not be started: its command, its user, its network or a mount is at fault. It stays
@@ -416,9 +453,10 @@ impl ErrorKind {
     /// Whether the same call may succeed later without anybody's doing.
     pub fn is_transient(self) -> bool {
         match self {
-            Self::Unreachable | Self::Unknown | Self::Engine | Self::Conflict => true,
+            Self::Unreachable | Self::Unknown | Self::Engine | Self::RegistryAway | Self::Conflict => true,
             Self::NotFound
             | Self::ImageMissing
+            | Self::RegistryDenied
             | Self::NameTaken
             | Self::NotOurs
             | Self::Invalid

@@ -9,7 +9,7 @@ use futures::stream::BoxStream;
 use tokio::time::Instant;
 
 use super::contract::{
-    CreateRequest, EngineFacts, EngineInfo, ImageInfo, LogChunk, LogOptions, Operation, Runtime, RuntimeError,
+    CreateRequest, EngineFacts, EngineInfo, ImageInfo, LogChunk, LogOptions, Operation, PullSink, Runtime, RuntimeError,
     RuntimeEvent, Shell, ShellOptions, ShellPlace,
 };
 use crate::observe::{ContainerDetail, InstanceId, ObservedContainer};
@@ -83,6 +83,10 @@ impl Runtime for Metered {
 
     async fn image(&self, reference: &str) -> Result<Option<ImageInfo>, RuntimeError> {
         self.time(Operation::Image, self.inner.image(reference)).await
+    }
+
+    async fn pull(&self, reference: &str, progress: &PullSink<'_>) -> Result<(), RuntimeError> {
+        self.time(Operation::Pull, self.inner.pull(reference, progress)).await
     }
 
     async fn create(&self, request: &CreateRequest) -> Result<String, RuntimeError> {

@@ -7,6 +7,6 @@ pub mod process;
 
 pub use contract::{
     Bind, ConfinementFacts, CreateRequest, EngineFacts, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions,
-    LogStream, Operation, Runtime, RuntimeError, RuntimeEvent, Shell, ShellOptions, ShellPlace,
+    LogStream, Operation, PullProgress, PullSink, Runtime, RuntimeError, RuntimeEvent, Shell, ShellOptions, ShellPlace,
 };
 pub use metered::{Metered, RequestSink};

@@ -24,6 +24,7 @@ pub(crate) fn canonical(settings: &Settings) -> String {
         agent: _,
         agent_place: _,
         image,
+        pull,
         command,
         env,
         secrets,
@@ -57,6 +58,7 @@ pub(crate) fn canonical(settings: &Settings) -> String {
     form.put("mounts", mounts.as_ref().filter(|mounts| !mounts.is_empty()));
     form.put("network", network.as_ref().map(Network::as_str));
     form.put("priority", priority.as_ref());
+    form.put("pull", pull.as_ref());
     form.put("rate_limit", rate_limit.as_ref());
     let resources = resources.unwrap_or_default();
     form.put("resources.cpus", resources.cpus);

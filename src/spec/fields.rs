@@ -10,7 +10,8 @@ use schemars::JsonSchema;
 use super::diagnostic::Place;
 use super::id::TaskId;
 use super::model::{
-    EmptyPolicy, GitAccess, Leftovers, MountSpec, Network, RateLimit, RetryMode, RuntimeKind, SecretSpec, User,
+    EmptyPolicy, GitAccess, Leftovers, MountSpec, Network, PullPolicy, RateLimit, RetryMode, RuntimeKind, SecretSpec,
+    User,
 };
 use super::schema;
 use super::text::Span;
@@ -30,6 +31,10 @@ pub struct Settings {
     /// Image that the attempt runs in.
     #[schemars(example = &"orchestrate/claude:latest")]
     pub image: Option<String>,
+    /// When the image is fetched from its registry: `if-missing`, `always`, `never`. Those of the built-in agents
+    /// (`orchestrate/…`) only where this is said.
+    #[schemars(extend("default" = "if-missing"))]
+    pub pull: Option<PullPolicy>,
     /// Program and arguments; no shell. `{{prompt}}`, `{{prompt_file}}`, `{{task_id}}` and `{{branch}}` are replaced.
     /// Absent: the image's own.
     #[schemars(length(min = 1), example = schema::example_command())]
@@ -122,9 +127,10 @@ pub struct BackoffFields {
 
 impl Settings {
     /// Names of all of them, in the order of the reference.
-    pub const FIELDS: [&'static str; 22] = [
+    pub const FIELDS: [&'static str; 23] = [
         "agent",
         "image",
+        "pull",
         "command",
         "env",
         "secrets",

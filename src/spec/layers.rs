@@ -1,7 +1,9 @@
 //! Lays settings over each other: the task's over its profile's over the plan's defaults over the built-in ones.
 
 use super::fields::{BackoffFields, ResourceFields, Settings};
-use super::model::{AttemptSpec, DEFAULT_STALE_AFTER, MountSpec, Network, Resources, RetryBackoff, SecretSpec, User};
+use super::model::{
+    AttemptSpec, DEFAULT_STALE_AFTER, MountSpec, Network, PullPolicy, Resources, RetryBackoff, SecretSpec, User,
+};
 
 impl Settings {
     /// Takes from `under` what is not said here.
@@ -13,7 +15,7 @@ impl Settings {
             self.agent_place = under.agent_place;
         }
         replace!(agent image command network user timeout stale_after silent_after retries retry_mode priority base);
-        replace!(leftovers verify empty rate_limit git_access);
+        replace!(pull leftovers verify empty rate_limit git_access);
         if let Some(under) = &under.env {
             let env = self.env.get_or_insert_default();
             for (name, value) in under {
@@ -56,7 +58,7 @@ impl Settings {
             )+ };
         }
         compare!(agent image command env secrets resources mounts network user timeout stale_after silent_after retries);
-        compare!(retry_backoff retry_mode priority base leftovers verify empty rate_limit git_access);
+        compare!(pull retry_backoff retry_mode priority base leftovers verify empty rate_limit git_access);
         names
     }
 
@@ -79,6 +81,7 @@ impl Settings {
         let pause = self.retry_backoff.unwrap_or_default();
         AttemptSpec {
             agent: agent.to_owned(),
+            pull: self.pull.unwrap_or_else(|| PullPolicy::of(self.image.as_deref())),
             image: self.image,
             command: self.command,
             env: self.env.unwrap_or_default(),

@@ -39,8 +39,8 @@ pub use id::{IdError, MAX_LEN, TaskId};
 pub use layers::DEFAULT_BASE;
 pub use model::{
     AttemptSpec, DEFAULT_MAX_CONCURRENT, DEFAULT_STALE_AFTER, EmptyPolicy, GitAccess, Leftovers, MountSpec, Network,
-    RateLimit, RateLimitScope, Resources, RetryBackoff, RetryMode, RuntimeKind, SecretHandOver, SecretSpec, SpecDigest,
-    TaskSet, TaskSpec, User,
+    PullPolicy, RateLimit, RateLimitScope, Resources, RetryBackoff, RetryMode, RuntimeKind, SecretHandOver, SecretSpec,
+    SpecDigest, TaskSet, TaskSpec, User,
 };
 pub use read::{Accepted, ReadOptions, Refused, read, read_both};
 pub use terms::Terms;

@@ -98,6 +98,8 @@ pub struct AttemptSpec {
     pub agent: String,
     /// Image reference; validated grammar. `None` only for runtimes without images.
     pub image: Option<String>,
+    /// When its image is fetched from a registry.
+    pub pull: PullPolicy,
     /// Argument vector, templates not yet filled in; `None`: the image's own.
     pub command: Option<Vec<String>>,
     /// Plain environment.
@@ -328,6 +330,30 @@ pub enum EmptyPolicy {
     Ok,
     /// Failed.
     Fail,
+}
+
+/// When an image is fetched from its registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PullPolicy {
+    /// Where the engine does not have it.
+    #[default]
+    IfMissing,
+    /// Before each attempt.
+    Always,
+    /// Not at all.
+    Never,
+}
+
+impl PullPolicy {
+    /// What holds where nobody says. The images of the built-in agents are built on the spot and published nowhere:
+    /// whoever took that name in a public registry would be handed the agents' tokens.
+    pub fn of(image: Option<&str>) -> Self {
+        match image {
+            Some(image) if image.starts_with("orchestrate/") => Self::Never,
+            _ => Self::IfMissing,
+        }
+    }
 }
 
 /// How much of git the container is given.

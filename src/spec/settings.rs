@@ -23,6 +23,7 @@ pub(crate) fn read(reader: &mut Reader, settings: &mut Settings, member: &Member
             settings.agent_place = Some(reader.place(value.span()));
         }
         "image" => settings.image = image(reader, value),
+        "pull" => settings.pull = reader.word(value, &["if-missing", "always", "never"]),
         "command" => {
             settings.command = reader.argv(value);
             if settings.command.is_some() {

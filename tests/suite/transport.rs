@@ -73,7 +73,7 @@ fn engine(answers: Answers) -> Engine {
             });
         }
     });
-    Engine { runtime: DockerRuntime::at(Endpoint::Unix(path)), seen, _tasks: tasks, _folder: folder }
+    Engine { runtime: DockerRuntime::at(Endpoint::Unix(path), None), seen, _tasks: tasks, _folder: folder }
 }
 
 fn instance() -> InstanceId {
@@ -184,7 +184,7 @@ async fn a_log_that_breaks_off_says_so() {
 #[tokio::test]
 async fn the_engine_is_asked_again_after_it_was_away() {
     let folder = tempfile::tempdir().expect("temp dir");
-    let runtime = DockerRuntime::at(Endpoint::Unix(folder.path().join("sock")));
+    let runtime = DockerRuntime::at(Endpoint::Unix(folder.path().join("sock")), None);
     assert_eq!(runtime.list(&instance()).await.expect_err("away").kind, ErrorKind::Unreachable);
     let engine = engine(vec![("/containers/json", json("200 OK", "[]"))]);
     let Endpoint::Unix(path) = engine.runtime.endpoint().clone() else { panic!("a socket") };

@@ -17,8 +17,8 @@ use jiff::{SignedDuration, Timestamp};
 use orchestrate::observe::names::{self, label};
 use orchestrate::observe::{AttemptKey, ContainerDetail, ContainerState, InstanceId, ObservedContainer};
 use orchestrate::runtime::{
-    CreateRequest, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions, LogStream, Operation, Runtime, RuntimeError,
-    RuntimeEvent,
+    CreateRequest, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions, LogStream, Operation, PullProgress,
+    PullSink, Runtime, RuntimeError, RuntimeEvent,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -189,6 +189,8 @@ struct State {
     graves: Vec<Seen>,
     script: Script,
     images: BTreeMap<String, ImageInfo>,
+    /// What a registry has, and how long it takes to fetch; without an entry, there is no registry.
+    registry: BTreeMap<String, (Duration, Result<(), ErrorKind>)>,
     containers: BTreeMap<String, Container>,
     faults: Vec<(Operation, Fault)>,
     event_faults: VecDeque<EventFault>,
@@ -213,7 +215,7 @@ pub struct FakeRuntime {
 impl FakeRuntime {
     /// An engine with one image, whose tasks end well at once.
     pub fn new() -> Self {
-        let image = ImageInfo { id: "sha256:fake".to_owned(), user: String::new() };
+        let image = ImageInfo { id: "sha256:fake".to_owned(), user: String::new(), digest: None };
         let epoch = Timestamp::from_second(1_800_000_000).expect("in range");
         let state = State {
             epoch: (Instant::now(), epoch),
@@ -225,6 +227,7 @@ impl FakeRuntime {
             graves: Vec::new(),
             script: Arc::new(|_| Behaviour::default()),
             images: BTreeMap::from([("orchestrate-test:latest".to_owned(), image)]),
+            registry: BTreeMap::new(),
             containers: BTreeMap::new(),
             faults: Vec::new(),
             event_faults: VecDeque::new(),
@@ -249,10 +252,15 @@ impl FakeRuntime {
         self.lock().mount_exists = Arc::new(exists);
     }
 
+    /// A registry has an image, or answers with an error, after so long.
+    pub fn add_to_registry(&self, reference: &str, after: Duration, answer: Result<(), ErrorKind>) {
+        self.lock().registry.insert(reference.to_owned(), (after, answer));
+    }
+
     /// An image appears.
     pub fn add_image(&self, reference: &str, user: &str) {
         let mut state = self.lock();
-        let info = ImageInfo { id: format!("sha256:{reference}"), user: user.to_owned() };
+        let info = ImageInfo { id: format!("sha256:{reference}"), user: user.to_owned(), digest: None };
         state.images.insert(reference.to_owned(), info);
         state.tell_all(&RuntimeEvent::ImageAvailable(reference.to_owned()));
         drop(state);
@@ -895,6 +903,21 @@ impl Runtime for FakeRuntime {
 
     async fn image(&self, reference: &str) -> Result<Option<ImageInfo>, RuntimeError> {
         self.read(Operation::Image, |state| state.images.get(reference).cloned()).await
+    }
+
+    async fn pull(&self, reference: &str, progress: &PullSink<'_>) -> Result<(), RuntimeError> {
+        let found = self.read(Operation::Pull, |state| state.registry.get(reference).copied()).await?;
+        let (after, answer) = found.unwrap_or((Duration::ZERO, Err(ErrorKind::RegistryAway)));
+        progress(PullProgress { layers: 1, done: 0, bytes: 0, total: 1 });
+        tokio::time::sleep(after).await;
+        if let Err(kind) = answer {
+            let message = "dial tcp: lookup registry: no such host".to_owned();
+            let target = Some(reference.to_owned());
+            return Err(RuntimeError { operation: Operation::Pull, target, kind, status: Some(500), message });
+        }
+        progress(PullProgress { layers: 1, done: 1, bytes: 1, total: 1 });
+        self.add_image(reference, "");
+        Ok(())
     }
 
     async fn create(&self, request: &CreateRequest) -> Result<String, RuntimeError> {

@@ -54,6 +54,7 @@ fn status(operation: Operation, code: u16, message: &str) -> ErrorKind {
     let says = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
     let no_container = says(&["no such container", "no container with name or id"]);
     match (operation, code) {
+        (Operation::Pull, code) => pulled(code, message, &says),
         (_, 401 | 403) => ErrorKind::Denied,
         (_, 501) => ErrorKind::Unsupported,
         // Podman tells a taken name as a failure of its own.
@@ -76,6 +77,45 @@ fn status(operation: Operation, code: u16, message: &str) -> ErrorKind {
         (_, ..300) => ErrorKind::Unknown,
     }
 }
+
+/// What a failed pull means: the engine passes on what the registry said, with a status of its own at times.
+fn pulled(code: u16, message: &str, says: &impl Fn(&[&str]) -> bool) -> ErrorKind {
+    let unknown = ["manifest unknown", "name unknown", "repository does not exist", "no matching manifest"];
+    if says(&["toomanyrequests", "too many requests"]) {
+        return ErrorKind::Engine;
+    }
+    // "pull access denied … repository does not exist or may require" stands for both, and so do its mends.
+    if says(&["unauthorized", "authentication required", "no basic auth", "access denied", "denied:", "forbidden"]) {
+        return ErrorKind::RegistryDenied;
+    }
+    if says(&unknown) || (message.contains("manifest for") && message.contains("not found")) {
+        return ErrorKind::ImageMissing;
+    }
+    if says(AWAY_TEXTS) {
+        return ErrorKind::RegistryAway;
+    }
+    match code {
+        400 => ErrorKind::Invalid,
+        401 | 403 => ErrorKind::RegistryDenied,
+        404 => ErrorKind::ImageMissing,
+        501 => ErrorKind::Unsupported,
+        _ => ErrorKind::Engine,
+    }
+}
+
+/// What engines say where no connection to a registry comes about at all; one that breaks is worth another try at once.
+const AWAY_TEXTS: &[&str] = &[
+    "no such host",
+    "dial tcp",
+    "connection refused",
+    "network is unreachable",
+    "no route to host",
+    "server misbehaving",
+    "temporary failure in name resolution",
+    "client.timeout exceeded",
+    "x509:",
+    "gave http response to https client",
+];
 
 /// What engines say with status 500 where the settings are at fault, so that another try gives the same.
 const CREATE_TEXTS: &[&str] = &[
@@ -236,6 +276,37 @@ mod tests {
     #[case(Operation::Start, 409, "container is marked for removal", ErrorKind::Conflict)]
     #[case(Operation::Inspect, 404, "No such container: x", ErrorKind::NotFound)]
     #[case(Operation::Image, 404, "no such image: zzz: No such image: zzz:latest", ErrorKind::ImageMissing)]
+    #[case(
+        Operation::Pull,
+        404,
+        "manifest for r/x:1 not found: manifest unknown: manifest unknown",
+        ErrorKind::ImageMissing
+    )]
+    #[case(
+        Operation::Pull,
+        404,
+        "pull access denied for x, repository does not exist or may require 'docker login': denied: requested access to \
+         the resource is denied",
+        ErrorKind::RegistryDenied
+    )]
+    #[case(
+        Operation::Pull,
+        500,
+        "Head \"http://r/v2/x/manifests/1\": no basic auth credentials",
+        ErrorKind::RegistryDenied
+    )]
+    #[case(Operation::Pull, 500, "unauthorized: authentication required", ErrorKind::RegistryDenied)]
+    #[case(Operation::Pull, 500, "toomanyrequests: You have reached your pull rate limit", ErrorKind::Engine)]
+    #[case(Operation::Pull, 500, "Get \"https://r/v2/\": dial tcp: lookup r: no such host", ErrorKind::RegistryAway)]
+    #[case(
+        Operation::Pull,
+        500,
+        "Get \"http://r/v2/\": dial tcp 127.0.0.1:5: connect: connection refused",
+        ErrorKind::RegistryAway
+    )]
+    #[case(Operation::Pull, 500, "unexpected EOF", ErrorKind::Engine)]
+    #[case(Operation::Pull, 500, "no space left on device", ErrorKind::Engine)]
+    #[case(Operation::Pull, 400, "invalid reference format", ErrorKind::Invalid)]
     #[case(Operation::Stop, 404, "No such container: x", ErrorKind::NotFound)]
     #[case(Operation::Remove, 409, "removal of container x is already in progress", ErrorKind::Conflict)]
     #[case(Operation::Logs, 501, "configured logging driver does not support reading", ErrorKind::Unsupported)]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,11 +21,11 @@ use super::body::create_body;
 use super::classify::Failure;
 use super::convert::{self, Inspected};
 use super::endpoint::{DockerSettings, Endpoint};
-use super::{events, logs, look, shell};
+use super::{events, logs, look, pull, shell};
 use crate::observe::names::label;
 use crate::observe::{ContainerDetail, InstanceId, ObservedContainer};
 use crate::runtime::{
-    CreateRequest, EngineFacts, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions, Operation, Runtime,
+    CreateRequest, EngineFacts, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions, Operation, PullSink, Runtime,
     RuntimeError, RuntimeEvent, Shell, ShellOptions, ShellPlace,
 };
 
@@ -45,6 +46,8 @@ pub struct DockerRuntime {
 struct Shared {
     endpoint: Endpoint,
     host: String,
+    /// Where the docker command line keeps what it knows of registries.
+    config_dir: Option<PathBuf>,
     client: OnceCell<Docker>,
     /// How many cores the engine has.
     cpus: OnceCell<Option<u32>>,
@@ -56,13 +59,13 @@ impl DockerRuntime {
     /// # Errors
     /// Those of [`Endpoint::find`].
     pub fn connect(settings: &DockerSettings) -> Result<Self, RuntimeError> {
-        Ok(Self::at(Endpoint::find(settings)?))
+        Ok(Self::at(Endpoint::find(settings)?, settings.config_dir.clone()))
     }
 
-    /// The engine at an endpoint.
-    pub fn at(endpoint: Endpoint) -> Self {
+    /// The engine at an endpoint. `config_dir` is the docker command line's folder, with accounts at registries.
+    pub fn at(endpoint: Endpoint, config_dir: Option<PathBuf>) -> Self {
         let host = endpoint.to_string();
-        Self { shared: Arc::new(Shared { endpoint, host, client: OnceCell::new(), cpus: OnceCell::new() }) }
+        Self { shared: Arc::new(Shared { endpoint, host, config_dir, client: OnceCell::new(), cpus: OnceCell::new() }) }
     }
 
     /// Where the engine is.
@@ -264,11 +267,19 @@ impl Runtime for DockerRuntime {
             Ok(image) => {
                 let id = image.id.ok_or_else(|| failed(Failure::Answer("the answer lacks an id".to_owned())))?;
                 let user = image.config.and_then(|config| config.user).unwrap_or_default();
-                Ok(Some(ImageInfo { id, user }))
+                let digest = pull::digest(image.repo_digests.as_deref().unwrap_or_default(), reference);
+                Ok(Some(ImageInfo { id, user, digest }))
             }
             Err(error) if error.kind == ErrorKind::ImageMissing => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    async fn pull(&self, reference: &str, progress: &PullSink<'_>) -> Result<(), RuntimeError> {
+        let failed = |failure: Failure| failure.into_error(Operation::Pull, Some(reference));
+        check_image(reference).map_err(failed)?;
+        let client = within(READ_LIMIT, self.client()).await.map_err(failed)?;
+        pull::pull(&client, reference, self.shared.config_dir.as_deref(), progress).await.map_err(failed)
     }
 
     async fn create(&self, request: &CreateRequest) -> Result<String, RuntimeError> {

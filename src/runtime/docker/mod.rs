@@ -12,6 +12,8 @@ mod events;
 mod frames;
 mod logs;
 mod look;
+mod pull;
+mod registry;
 mod shell;
 mod stream;
 

@@ -304,7 +304,7 @@ impl Runtime for ProcessRuntime {
     /// There are no images: any reference is there, and is run as whoever we are.
     async fn image(&self, _: &str) -> Result<Option<ImageInfo>, RuntimeError> {
         let user = format!("{}:{}", geteuid().as_raw(), getegid().as_raw());
-        Ok(Some(ImageInfo { id: "none".to_owned(), user }))
+        Ok(Some(ImageInfo { id: "none".to_owned(), user, digest: None }))
     }
 
     async fn create(&self, request: &CreateRequest) -> Result<String, RuntimeError> {

@@ -128,7 +128,7 @@ impl Model {
                 let terms = Terms::from(spec.attempt.as_ref());
                 Entry::Intent { key, spec: spec.digest.clone(), host: "h".into(), terms, at }
             }
-            Rec::Prepared => Entry::Prepared { key, base: commit.clone(), start: commit, at },
+            Rec::Prepared => Entry::Prepared { key, base: commit.clone(), start: commit, image: None, at },
             Rec::Created => Entry::Created { key, container_id: "id".into(), container: "name".into(), at },
             Rec::StartIntent => Entry::StartIntent { key, at },
             Rec::Started => Entry::Started { key, at },

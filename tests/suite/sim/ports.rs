@@ -18,7 +18,7 @@ use orchestrate::git::{
 use orchestrate::observe::{ContainerDetail, InstanceId, ObservedContainer};
 use orchestrate::record::{FileError, FileLock, Files, Stamp};
 use orchestrate::runtime::{
-    CreateRequest, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions, Operation, Runtime, RuntimeError,
+    CreateRequest, EngineInfo, ErrorKind, ImageInfo, LogChunk, LogOptions, Operation, PullSink, Runtime, RuntimeError,
     RuntimeEvent,
 };
 use tokio::sync::Notify;
@@ -236,6 +236,10 @@ impl Runtime for SimRuntime {
 
     async fn image(&self, reference: &str) -> Result<Option<ImageInfo>, RuntimeError> {
         self.call(Operation::Image, ASKING, READ_LIMIT, || self.inner.image(reference)).await
+    }
+
+    async fn pull(&self, reference: &str, progress: &PullSink<'_>) -> Result<(), RuntimeError> {
+        self.call(Operation::Pull, ASKING, CHANGE_LIMIT, || self.inner.pull(reference, progress)).await
     }
 
     async fn create(&self, request: &CreateRequest) -> Result<String, RuntimeError> {
