@@ -20,7 +20,7 @@ use crate::observe::names;
 use crate::record::current_holder;
 use crate::report::{AgentFact, DiskFact, Doctor, DoctorFacts, EngineAway, Found, PlaceFact, SecretFact};
 use crate::runtime::EngineFacts;
-use crate::spec::{RuntimeKind, SecretHandOver, TaskSet, TaskSpec};
+use crate::spec::{PullPolicy, RuntimeKind, SecretHandOver, TaskSet, TaskSpec};
 
 /// How long `git --version` may take.
 const GIT_LIMIT: Duration = Duration::from_secs(10);
@@ -135,8 +135,8 @@ async fn git() -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// An agent, its image, and the first word of its command.
-type Form = (String, Option<String>, Option<Vec<String>>);
+/// An agent, its image, when that is fetched, and the first word of its command.
+type Form = (String, Option<String>, PullPolicy, Option<Vec<String>>);
 
 /// What the tasks run, each once.
 async fn agents(world: &World, tasks: &TaskSet, runtime: RuntimeKind) -> Vec<AgentFact> {
@@ -145,10 +145,10 @@ async fn agents(world: &World, tasks: &TaskSet, runtime: RuntimeKind) -> Vec<Age
         let image = attempt.image.clone().filter(|_| runtime == RuntimeKind::Docker);
         // Only the first word matters here, and prompts differ.
         let program = attempt.command.as_ref().map(|words| words.iter().take(1).cloned().collect());
-        forms.entry((attempt.agent.clone(), image, program)).or_default().push(id.to_string());
+        forms.entry((attempt.agent.clone(), image, attempt.pull, program)).or_default().push(id.to_string());
     }
     let mut facts = Vec::new();
-    for ((agent, image, command), tasks) in forms {
+    for ((agent, image, pull, command), tasks) in forms {
         let has_image = match &image {
             Some(image) => world.runtime.image(image).await.ok().map(|found| found.is_some()),
             None => None,
@@ -161,7 +161,8 @@ async fn agents(world: &World, tasks: &TaskSet, runtime: RuntimeKind) -> Vec<Age
         };
         let mend = image.as_deref().map(image_mend).unwrap_or_default();
         let program = command.and_then(|words| words.into_iter().next());
-        facts.push(AgentFact { agent, tasks, image, program, has_image, has_program, mend });
+        let is_pulled = pull != PullPolicy::Never;
+        facts.push(AgentFact { agent, tasks, image, program, has_image, is_pulled, has_program, mend });
     }
     facts
 }

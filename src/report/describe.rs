@@ -220,7 +220,7 @@ impl Page {
         self.optional("result", task.result.map(crate::status::ResultKind::as_str));
         self.optional("host", task.host.as_deref());
         self.optional("container", task.container.as_deref());
-        self.optional("image is", task.image_digest.as_deref());
+        self.optional("image id", task.image_digest.as_deref());
         self.optional("branch", task.branch.as_deref());
         self.optional("worktree", task.worktree.as_deref());
         self.optional("from", task.base_commit.as_deref());

@@ -73,6 +73,8 @@ pub struct AgentFact {
     pub program: Option<String>,
     /// Whether the image is there; `None`: could not be asked.
     pub has_image: Option<bool>,
+    /// Whether it is fetched at launch where it is missing.
+    pub is_pulled: bool,
     /// Whether the command is in it; `None`: could not be told.
     pub has_program: Option<bool>,
     /// The command that makes a missing image be there.
@@ -294,6 +296,11 @@ fn agent_checks(agent: &AgentFact, checks: &mut Vec<Check>) {
     if let Some(image) = &agent.image {
         match agent.has_image {
             Some(true) => checks.push(Check::ok("image", format!("{image} is there ({}: {tasks})", agent.agent))),
+            Some(false) if agent.is_pulled => {
+                let what = format!("{image} is missing; it is pulled when {tasks} is launched");
+                checks.push(Check::warn("image", what, &agent.mend));
+                return;
+            }
             Some(false) => {
                 checks.push(Check::fail("image", format!("{image} is missing; {tasks} cannot run"), &agent.mend));
                 return;

@@ -9,8 +9,8 @@ use futures::stream::BoxStream;
 use tokio::time::Instant;
 
 use super::contract::{
-    CreateRequest, EngineFacts, EngineInfo, ImageInfo, LogChunk, LogOptions, Operation, PullSink, Runtime, RuntimeError,
-    RuntimeEvent, Shell, ShellOptions, ShellPlace,
+    CreateRequest, EngineFacts, EngineInfo, ImageInfo, LogChunk, LogOptions, Operation, PullSink, Runtime,
+    RuntimeError, RuntimeEvent, Shell, ShellOptions, ShellPlace,
 };
 use crate::observe::{ContainerDetail, InstanceId, ObservedContainer};
 

@@ -23,6 +23,7 @@ mod docker_git;
 mod docker_hands;
 mod docker_main_job;
 mod docker_outage;
+mod docker_pull;
 mod docker_shell;
 mod docker_verify;
 mod fake_runtime;

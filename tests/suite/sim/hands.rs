@@ -115,7 +115,7 @@ impl Sim {
         if names.is_empty() { None } else { Some(names[self.below(names.len())].clone()) }
     }
 
-    fn ask(&self, status: &str) {
+    pub(super) fn ask(&self, status: &str) {
         self.edit(|plan| {
             let Some(task) = self.some_task(plan) else { return };
             let id = task["id"].as_str().unwrap_or_default().to_owned();

@@ -314,3 +314,53 @@ fn a_merge_that_a_prune_took_away_is_made_again() {
         sim.check();
     });
 }
+
+#[test]
+fn an_image_that_is_missing_is_fetched_and_its_task_runs() {
+    let task = json!({ "image": "r.example/x:1" });
+    play(Style::Run, true, &task, Behaviour::exits(0, seconds(1)), |sim| async move {
+        sim.engine.add_to_registry("r.example/x:1", seconds(300), Ok(()));
+        sim.rests().await;
+        assert_eq!((sim.told("status"), sim.told("attempt")), (json!("completed"), json!(1)));
+        assert_eq!(sim.engine.calls(Operation::Pull), 1);
+    });
+}
+
+#[test]
+fn a_cancel_ends_the_wait_for_an_image_and_nothing_is_made() {
+    let task = json!({ "image": "r.example/x:1" });
+    play(Style::Run, true, &task, Behaviour::exits(0, seconds(1)), |sim| async move {
+        sim.engine.add_to_registry("r.example/x:1", seconds(3_000), Ok(()));
+        let began = Instant::now();
+        let person = async {
+            sleep(seconds(5)).await;
+            sim.ask("cancelled");
+        };
+        tokio::join!(sim.rests(), person);
+        assert_eq!(sim.told("status"), json!("cancelled"));
+        assert!(began.elapsed() < seconds(60), "{:?}", began.elapsed());
+        assert_eq!(sim.attempts(), 0);
+    });
+}
+
+#[test]
+fn a_registry_that_failed_is_asked_again_and_one_that_cannot_be_reached_blocks() {
+    let task = json!({ "image": "r.example/x:1" });
+    play(Style::Run, true, &task, Behaviour::exits(0, seconds(1)), |sim| async move {
+        sim.engine.add_to_registry("r.example/x:1", seconds(1), Err(ErrorKind::Engine));
+        let registry = async {
+            sleep(seconds(20)).await;
+            sim.engine.add_to_registry("r.example/x:1", seconds(1), Ok(()));
+        };
+        tokio::join!(sim.rests(), registry);
+        assert_eq!((sim.told("status"), sim.told("attempt")), (json!("completed"), json!(1)));
+        assert!(sim.engine.calls(Operation::Pull) > 2);
+    });
+    play(Style::Run, true, &task, Behaviour::exits(0, seconds(1)), |sim| async move {
+        sim.rests().await;
+        assert_eq!((sim.told("status"), sim.told("reason")), (json!("blocked"), json!("ImageMissing")));
+        let message = sim.told("message");
+        assert!(message.as_str().expect("text").contains("docker pull r.example/x:1"), "{message}");
+        assert_eq!(sim.attempts(), 0);
+    });
+}
