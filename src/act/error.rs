@@ -74,12 +74,13 @@ fn held(reason: Reason, message: String) -> Disposition {
 fn runtime(error: &RuntimeError) -> Disposition {
     let message = one_line(error);
     match (error.kind, error.operation) {
-        (ErrorKind::ImageMissing, _) => held(Reason::ImageMissing, message),
+        (ErrorKind::ImageMissing | ErrorKind::RegistryDenied | ErrorKind::RegistryAway, _) => {
+            held(Reason::ImageMissing, message)
+        }
         (ErrorKind::NotOurs, _) => held(
             Reason::NameConflict,
             format!("{message}; a container of this name is not ours: rename or remove it, then `orchestrate retry`"),
         ),
-        (ErrorKind::RegistryDenied | ErrorKind::RegistryAway, _) => held(Reason::ImageMissing, message),
         (ErrorKind::Invalid | ErrorKind::Unsupported, _) => held(Reason::InvalidSpec, message),
         (ErrorKind::Unknown, operation) => Disposition::Retry {
             message,

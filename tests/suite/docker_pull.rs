@@ -1,9 +1,10 @@
 //! Images are fetched from a real registry (Debian's `docker-registry`), which listens inside the engine's own network.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -34,7 +35,8 @@ impl Registry {
         );
         if let Some(users) = users {
             fs::write(folder.join("users"), users).expect("written");
-            config += &format!("auth: {{htpasswd: {{realm: r, path: {}}}}}\n", folder.join("users").display());
+            writeln!(config, "auth: {{htpasswd: {{realm: r, path: {}}}}}", folder.join("users").display())
+                .expect("a text");
         }
         fs::write(folder.join("config.yml"), config).expect("written");
         let socket = PathBuf::from(project.host().trim_start_matches("unix://"));
@@ -49,7 +51,7 @@ impl Registry {
             .spawn()
             .expect("nsenter runs");
         let mut registry = Self { process, host: format!("127.0.0.1:{port}"), folder, _temp: temp };
-        let until = Instant::now() + Duration::from_secs(30);
+        let mut looks = 0;
         while !registry.log().contains("listening on") {
             if let Some(status) = registry.process.try_wait().expect("waits") {
                 // Another failure than its absence is one of the test.
@@ -57,7 +59,9 @@ impl Registry {
                 engine::skip("no docker-registry on this machine (Debian's package of that name)");
                 return None;
             }
-            assert!(Instant::now() < until, "the registry does not listen: {}", registry.log());
+            looks += 1;
+            assert!(looks < 1_200, "the registry does not listen: {}", registry.log());
+            #[expect(clippy::disallowed_methods, reason = "a real process takes real time")]
             std::thread::sleep(Duration::from_millis(50));
         }
         Some(registry)
