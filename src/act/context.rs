@@ -83,6 +83,22 @@ impl Context {
         self.journal().append(entry)
     }
 
+    /// Makes a fact durable unless what is known of its task speaks against it; whether it did. Nothing comes between the
+    /// look and the record.
+    pub fn record_unless(
+        &self,
+        task: &TaskId,
+        entry: &Entry,
+        speaks_against: impl FnOnce(&TaskRecord) -> bool,
+    ) -> Result<bool, JournalError> {
+        let mut journal = self.journal();
+        if journal.ledger().task(task).is_some_and(speaks_against) {
+            return Ok(false);
+        }
+        journal.append(entry)?;
+        Ok(true)
+    }
+
     /// What is known of a task.
     pub fn known(&self, task: &TaskId) -> TaskRecord {
         self.journal().ledger().task(task).cloned().unwrap_or_default()

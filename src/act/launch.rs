@@ -16,7 +16,7 @@ use crate::git::{
     WorktreeState,
 };
 use crate::observe::{AttemptKey, ContainerDetail, ContainerState, ObservedContainer, names};
-use crate::record::Entry;
+use crate::record::{Entry, State, TaskRecord};
 use crate::runtime::{Bind, CreateRequest, ErrorKind, ImageInfo, RuntimeEvent};
 use crate::spec::{AttemptSpec, GitAccess, RetryMode, SecretHandOver, TaskSpec, Terms, User};
 use crate::status::Reason;
@@ -46,13 +46,18 @@ pub(super) async fn launch(context: &Context, job: &Job, events: &mut Vec<Runtim
     let base = base::resolve(context, job, spec).await?;
     let begun = job.record.attempt == job.key.attempt;
     if !begun || job.record.current.as_ref().is_none_or(|current| current.spec != spec.digest) {
-        context.record(&Entry::Intent {
+        let intent = Entry::Intent {
             key: job.key.clone(),
             spec: spec.digest.clone(),
             host: context.runtime.host().to_owned(),
             terms: Terms::from(spec.attempt.as_ref()),
             at: context.moment(),
-        })?;
+        };
+        // A person may have called it off while its image and its base were looked at.
+        let is_off = |known: &TaskRecord| known.cancel || matches!(known.state, State::Done(_));
+        if !context.record_unless(&job.key.task, &intent, is_off)? {
+            return Ok(());
+        }
     }
     start_over(context, job, spec, &base).await?;
     let worktree = match worktree(context, job, &base).await {

@@ -14,6 +14,10 @@ use crate::runtime::{ErrorKind, Operation, RuntimeError, RuntimeEvent};
 /// Goes on with a container that the list shows as made: looks at it first, since `created` does not mean never tried.
 pub(super) async fn resume(context: &Context, job: &Job, events: &mut Vec<RuntimeEvent>) -> Result<(), ActError> {
     let Some(seen) = &job.container else { return Ok(()) };
+    if context.journal().ledger().is_anothers_start(seen) {
+        events.push(RuntimeEvent::Removed(seen.clone()));
+        return Ok(());
+    }
     let Some(detail) = context.runtime.inspect(&context.instance(), &seen.id).await? else {
         events.push(RuntimeEvent::Removed(seen.clone()));
         return Ok(());

@@ -23,6 +23,8 @@ use crate::runtime::{RuntimeError, RuntimeEvent};
 use crate::spec::{TaskId, TaskSet};
 use crate::status::TaskStatus;
 
+/// How long a task waits for a list that is newer than what its step found.
+const REST: Duration = Duration::from_secs(5);
 /// How many losses of the runtime are remembered.
 const OUTAGES: usize = 16;
 
@@ -275,6 +277,14 @@ impl Reconciler {
             }
         }
         Ok(relist && self.unavailable().is_none())
+    }
+
+    /// What a step found contradicts the picture, and the list that is on its way is older: the task waits a moment for the
+    /// next one, or the same step would be taken again at once.
+    pub(super) fn rest(&mut self, task: TaskId) {
+        let (since, pause) = (self.now().moment(), REST);
+        let message = "its container is not as the engine last listed it; a new list is asked for".to_owned();
+        self.memory.backoff.insert(task, BackOff { since, pause, failures: 1, message });
     }
 
     /// Notes that an attempt's output is being looked for.

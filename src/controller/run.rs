@@ -344,8 +344,12 @@ impl Loop<'_> {
                 if outcome.failure.is_some() {
                     self.reporter.trouble(Trouble::Step);
                 }
-                if self.reconciler.finish(outcome)? && self.timers.list.is_none() {
-                    self.timers.list = Some(Instant::now());
+                let task = outcome.key.task.clone();
+                if self.reconciler.finish(outcome)? {
+                    self.timers.list.get_or_insert_with(Instant::now);
+                    if self.listing {
+                        self.reconciler.rest(task);
+                    }
                 }
                 self.note_away();
             }

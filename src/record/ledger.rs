@@ -234,7 +234,8 @@ impl Ledger {
     }
 
     /// Of several containers of one attempt and role, only the one that was recorded: a person may have renamed ours, and a
-    /// create that came late then made another.
+    /// create that came late then made another. Where the recorded one was sent a start, no other is ever taken for it, also
+    /// when it is gone: that would run the attempt again.
     pub fn only_recorded(&self, mut containers: Vec<ObservedContainer>) -> Vec<ObservedContainer> {
         let is_recorded = |container: &ObservedContainer| {
             let record = self.task(&container.key.task).filter(|record| record.attempt == container.key.attempt);
@@ -243,8 +244,18 @@ impl Ledger {
         };
         let of = |container: &ObservedContainer| (container.key.clone(), container.role);
         let known: BTreeSet<_> = containers.iter().filter(|container| is_recorded(container)).map(of).collect();
-        containers.retain(|container| is_recorded(container) || !known.contains(&of(container)));
+        containers.retain(|container| {
+            is_recorded(container) || !(known.contains(&of(container)) || self.is_anothers_start(container))
+        });
         containers
+    }
+
+    /// Whether the attempt of a container was sent a start in another container.
+    pub fn is_anothers_start(&self, container: &ObservedContainer) -> bool {
+        let record = self.task(&container.key.task).filter(|record| record.attempt == container.key.attempt);
+        let Some(current) = record.and_then(|record| record.current.as_ref()) else { return false };
+        let is_sent = current.role() == container.role && current.start_intent.is_some();
+        is_sent && current.container_of(container.role).is_some_and(|id| id != container.id)
     }
 
     /// Takes in one record. A record of an attempt that is not the newest one changes nothing.
@@ -471,6 +482,26 @@ mod tests {
         }
         ledger.apply(&Entry::Verifying { key: key(), end: end(), at: at() });
         ledger
+    }
+
+    #[test]
+    fn what_was_sent_a_start_in_one_container_is_in_no_other() {
+        let of = |id: &str| ObservedContainer {
+            id: id.to_owned(),
+            name: id.to_owned(),
+            key: key(),
+            plan: "p".to_owned(),
+            role: Role::Agent,
+            state: crate::observe::ContainerState::Created,
+        };
+        let mut ledger = Ledger::default();
+        ledger.apply(&intent());
+        let [created, sent] = launched("1");
+        ledger.apply(&created);
+        assert_eq!(ledger.only_recorded(vec![of("2")]), [of("2")], "made again, not yet recorded");
+        ledger.apply(&sent);
+        assert_eq!(ledger.only_recorded(vec![of("2")]), []);
+        assert_eq!(ledger.only_recorded(vec![of("1"), of("2")]), [of("1")]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What holds of every plan, whatever is asked, seen and recorded.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use orchestrate::clock::{Moment, Now};
@@ -361,4 +362,68 @@ fn what_verifies_keeps_the_slot_while_the_result_is_being_taken_in() {
     let then = world.plan();
     let begun: Vec<_> = then.actions.iter().map(|action| (&action.key, action.action)).collect();
     assert_eq!(begun, [(&key, Action::Launch { resume: true })]);
+}
+
+/// One task in each state of its record and its container, with one more fact at a time: what is done, told and waited for.
+#[test]
+fn every_state_of_one_task_is_decided_and_told() {
+    let idle = Fate {
+        record: 0,
+        container: None,
+        absent: 0,
+        cancel: false,
+        backing_off: false,
+        unsettled: false,
+        dependencies: vec![false; 8],
+        priority: 0,
+    };
+    let containers = [
+        None,
+        Some(ContainerState::Created),
+        Some(ContainerState::Running),
+        Some(ContainerState::Paused),
+        Some(ContainerState::Exited),
+    ];
+    let mut lines = String::new();
+    let mut tell = |name: &str, fate: &Fate, suspend: bool, away: bool| {
+        let world = world(&Case { fates: vec![fate.clone()], cap: 1, suspend, away });
+        let plan = world.plan();
+        let task = &plan.tasks[0];
+        let actions: Vec<String> =
+            plan.actions.iter().map(|planned| format!("{:?} {}", planned.action, planned.cause)).collect();
+        let container = fate.container.map_or("no container".to_owned(), |state| format!("{state:?}"));
+        writeln!(
+            lines,
+            "record {} {container}{name}: {} {:?} ({}) not before {:?}; does {actions:?}; wakes {:?}, slots {}+{}, moves {}, orphans {}",
+            fate.record,
+            task.status,
+            task.reason,
+            task.message.as_deref().unwrap_or_default(),
+            task.not_before.map(|at| at.duration_since(now().wall).as_secs()),
+            plan.wake,
+            plan.slots_used,
+            plan.slots_wanted,
+            plan.can_move,
+            plan.orphans.len(),
+        )
+        .expect("text");
+    };
+    for record in 0..10 {
+        for container in containers {
+            let fate = Fate { record, container, ..idle.clone() };
+            tell("", &fate, false, false);
+            if (1..=3).contains(&record) {
+                tell(", cancelled", &Fate { cancel: true, ..fate.clone() }, false, false);
+                tell(", backing off", &Fate { backing_off: true, ..fate.clone() }, false, false);
+                tell(", gone", &Fate { absent: 2, ..fate.clone() }, false, false);
+                tell(", a start on its way", &Fate { unsettled: true, ..fate.clone() }, false, false);
+                tell(", engine away", &fate, false, true);
+            }
+        }
+        let fate = Fate { record, ..idle.clone() };
+        tell(", suspended", &fate, true, false);
+        tell(", engine away", &fate, false, true);
+        tell(", backing off", &Fate { backing_off: true, ..fate.clone() }, false, false);
+    }
+    insta::assert_snapshot!(lines);
 }

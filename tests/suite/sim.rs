@@ -43,8 +43,9 @@ const PATIENCE: Duration = Duration::from_hours(6);
 const HOT: u32 = 4_000;
 
 /// Seeds that failed once.
-const REGRESSIONS: &[u64] =
-    &[10, 24, 113, 234, 397, 434, 595, 614, 632, 764, 943, 1049, 1083, 3838, 4263, 4422, 6043, 8298];
+const REGRESSIONS: &[u64] = &[
+    10, 24, 113, 234, 397, 434, 595, 614, 632, 764, 943, 1049, 1083, 3838, 4263, 4422, 6043, 8298, 36647, 44476, 97029,
+];
 
 /// One seed's world.
 #[derive(Clone)]

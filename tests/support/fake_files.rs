@@ -197,6 +197,9 @@ impl FakeFiles {
         let inode = world.file(Path::new(path)).expect("there");
         world.write(inode, |data| content.as_ref().clone_into(data));
         world.sync(inode);
+        // Who syncs a file also makes its name durable, by journal order.
+        let dir = Path::new(path).parent().expect("absolute").to_owned();
+        world.sync_dir(&dir).expect("there");
     }
 
     /// Makes a folder and those above it.

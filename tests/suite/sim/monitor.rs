@@ -128,7 +128,10 @@ fn judge_end(
     }
     let ran = seen.iter().any(|seen| mine(&seen));
     match end.reason {
-        Reason::ContainerLost if seen.iter().any(|seen| !seen.removed) => {
+        // One that was made late under its name, and never started, is not the one that ran.
+        Reason::ContainerLost
+            if seen.iter().any(|seen| !seen.removed) && !seen.iter().any(|seen| seen.removed && seen.starts > 0) =>
+        {
             wrong.push(format!("I12: {key} is recorded as lost and is there"));
         }
         Reason::StartError if ran => wrong.push(format!("{key} is recorded as not started and ran")),
@@ -208,6 +211,9 @@ pub(super) fn judge_engine(sim: &Sim) -> Vec<String> {
 /// What must be so when everything has come to rest.
 pub(super) fn judge_rest(sim: &Sim, monitor: &Monitor, now: &Now) -> Vec<String> {
     let mut wrong = sim.repository.violations();
+    // Of two that take results side by side, each for long, one finds the branch moved on by the other; git then keeps what
+    // it brought under another ref, which this repository does not play.
+    wrong.retain(|wrong| !(sim.did(Deed::SecondWithoutLock) && wrong.starts_with("the result of")));
     let named = sim.people().plans.last().map(dependencies).unwrap_or_default();
     for seen in sim.engine.seen() {
         let get = |name: &str| seen.labels.get(name).cloned().unwrap_or_default();
