@@ -13,7 +13,7 @@ use crate::controller::{self, OpenOptions, Reconciler, RunError, Snapshot, SpecF
 use crate::error::{Kind, Report};
 use crate::git::{GixRepository, Repository};
 use crate::observe::names;
-use crate::record::{Files, Holder, OsFiles};
+use crate::record::{self, Files, Holder, OsFiles};
 use crate::report::diagnostics;
 use crate::report::{View, plural};
 use crate::settings::Settings;
@@ -135,6 +135,8 @@ impl Context {
         world: &World,
         max_concurrent: Option<std::num::NonZeroU32>,
     ) -> Result<Reconciler, Report> {
+        let state_dir = names::state_dir(&world.repository.layout().common_dir);
+        refuse_copy(&state_dir)?;
         let holder = Holder {
             pid: std::process::id(),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -154,7 +156,10 @@ impl Context {
             disk_floor: self.global.disk_floor(),
             seed,
         };
-        Reconciler::open(options).map_err(|error| self.fail(world, error))
+        let reconciler = Reconciler::open(options).map_err(|error| self.fail(world, error))?;
+        // The first one to open it notes where it is.
+        refuse_copy(&state_dir)?;
+        Ok(reconciler)
     }
 
     /// Tells what is wrong with a file that is not accepted, and gives the failure to end with.
@@ -175,6 +180,20 @@ impl Context {
         drop(std::io::Write::write_all(&mut self.output.stderr(), told.as_bytes()));
         Report::new(Kind::InvalidFile, format!("{error}; nothing was changed"))
     }
+}
+
+/// Of a repository and its copy, only the original goes on with what the state dir says.
+fn refuse_copy(state_dir: &Path) -> Result<(), Report> {
+    let shown = state_dir.display();
+    let original = record::copied_from(state_dir)
+        .map_err(|error| Report::new(Kind::Environment, format!("cannot use the state dir {shown}: {error}")))?;
+    let Some(original) = original else { return Ok(()) };
+    let message = format!("{shown} is a copy of {}, which is still there", original.display());
+    let hint = format!(
+        "two repositories with one identity would take each other's containers for their own: remove {shown} to begin with \
+         a state of its own, or remove the original if this copy is to go on in its place"
+    );
+    Err(Report::new(Kind::Environment, message).hint(hint))
 }
 
 impl World {

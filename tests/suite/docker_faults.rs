@@ -91,6 +91,32 @@ fn an_engine_that_halts_interrupts_its_tasks_which_begin_again_and_use_no_retry(
 }
 
 #[test]
+fn a_third_interruption_in_a_row_fails_the_task_whether_the_engine_halts_or_the_power_fails() {
+    let Some(engine) = OwnEngine::start("faults-thrice") else { return };
+    let project = Project::at(engine.host.clone());
+    let works = "trap 'exit 0' TERM; touch /ran/ready-$ORCHESTRATE_ATTEMPT; while :; do sleep 0.05; done";
+    project.plan(json!([
+        { "id": "works", "retries": 5, "command": noting(works) },
+        { "id": "next", "dependencies": ["works"], "command": committing("") },
+    ]));
+    let mut child = project.start(&["run", "--until-done"]);
+    project.wait_until("it runs", |p| p.ran().join("ready-1").exists());
+    engine.halt();
+    engine.start_again(&[]);
+    for attempt in [2, 3] {
+        project.wait_until("it runs again", |p| p.ran().join(format!("ready-{attempt}")).exists());
+        engine.cut_power();
+        engine.start_again(&[]);
+    }
+    assert_eq!(child.wait().expect("waits").code(), Some(1));
+    assert_eq!(project.stands("works"), "failed/Interrupted");
+    assert_eq!(project.task("works")["exit_code"], 255, "no engine saw its end");
+    assert_eq!(project.stands("next"), "blocked/DependencyFailed");
+    assert_eq!(project.ran_log(), ["works 1", "works 2", "works 3"]);
+    assert_told(&project, &["Interrupted", "the engine or the host stopped it (exit code 255)", "orchestrate retry"]);
+}
+
+#[test]
 fn an_engine_that_lets_containers_outlive_it_interrupts_nothing() {
     let Some(engine) = OwnEngine::start("faults-live") else { return };
     engine.halt();
@@ -282,4 +308,24 @@ fn two_clones_with_the_same_ids_meet_nowhere() {
         assert_eq!(project.ran_log(), ["a 1", "b 1"]);
         assert_eq!(project.containers(), ["a-1 exited", "b-1 exited"]);
     }
+}
+
+#[test]
+fn a_copy_of_a_repository_with_its_state_is_refused_while_the_original_is_there() {
+    let Some(project) = Project::on_engine() else { return };
+    project.plan(json!([{ "id": "a", "command": committing("") }]));
+    let _ran = project.run(&["run", "--until-done"]).expect(0);
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let copy = elsewhere.path().join("copy");
+    let copied = std::process::Command::new("cp").arg("-a").arg(project.repo()).arg(&copy).status().expect("cp runs");
+    assert!(copied.success());
+    let before = fs::read(copy.join(".git/orchestrate/journal")).expect("copied");
+    let refused = project.run(&["-C", copy.to_str().expect("UTF-8"), "once"]).expect(4);
+    assert!(refused.stderr.contains("is a copy of") && refused.stderr.contains("remove"), "{}", refused.stderr);
+    assert_eq!(fs::read(copy.join(".git/orchestrate/journal")).expect("there"), before);
+    let _reading_is_free = project.run(&["-C", copy.to_str().expect("UTF-8"), "status"]).expect(0);
+    let _ran = project.run(&["once"]).expect(0);
+    fs::remove_dir_all(copy.join(".git/orchestrate")).expect("removed");
+    let _ran = project.run(&["-C", copy.to_str().expect("UTF-8"), "once"]).expect(0);
+    assert_eq!(project.ran_log(), ["a 1"]);
 }

@@ -71,6 +71,11 @@ impl OwnEngine {
         assert!(script("engine", &["kill", self.path()]).status.success());
     }
 
+    /// The power fails: nothing of it gets to say anything, its containers neither.
+    pub fn cut_power(&self) {
+        assert!(script("engine", &["cut", self.path()]).status.success());
+    }
+
     fn path(&self) -> &str {
         self.directory.to_str().expect("UTF-8")
     }

@@ -207,10 +207,15 @@ impl Project {
         self.command(arguments).output().expect("runs").into()
     }
 
-    /// Starts the program, its output going nowhere.
+    /// Starts the program. What it tells is shown where a test waits in vain.
     pub fn start(&self, arguments: &[&str]) -> Child {
+        let told = fs::OpenOptions::new().create(true).append(true).open(self.told()).expect("a log");
         let mut command = self.command(arguments);
-        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts")
+        command.stdout(Stdio::null()).stderr(told).spawn().expect("starts")
+    }
+
+    fn told(&self) -> PathBuf {
+        self.dir.path().join("told.log")
     }
 
     /// The docker command line at the engine.
@@ -252,7 +257,13 @@ impl Project {
         #[expect(clippy::disallowed_methods, reason = "a real engine takes real time")]
         let started = std::time::Instant::now();
         while !holds(self) {
-            assert!(started.elapsed().as_secs() < 240, "waited too long until {what}; {:#}", self.plan_now());
+            assert!(
+                started.elapsed().as_secs() < 240,
+                "waited too long until {what}; {:#}\ncontainers: {:?}\ntold: {}",
+                self.plan_now(),
+                self.containers(),
+                fs::read_to_string(self.told()).unwrap_or_default(),
+            );
             #[expect(clippy::disallowed_methods, reason = "a real engine takes real time")]
             std::thread::sleep(std::time::Duration::from_millis(30));
         }

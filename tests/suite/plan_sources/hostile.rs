@@ -34,8 +34,8 @@ fn uncoloured(text: &str) -> String {
     while let Some((before, after)) = rest.split_once("\u{1b}[") {
         plain.push_str(before);
         let end = after.find(|c: char| !(c.is_ascii_digit() || c == ';')).unwrap_or(after.len());
-        // Colours, and what the live table goes back with.
-        let is_ours = after[end..].starts_with(['m', 'F']) || after.starts_with('J');
+        // Colours, and what the live table goes back and clears the rest of a line with.
+        let is_ours = after[end..].starts_with(['m', 'F', 'K']) || after.starts_with('J');
         assert!(is_ours, "not ours: {after:?} in {text:?}");
         rest = &after[end + 1..];
     }
