@@ -427,3 +427,112 @@ fn every_state_of_one_task_is_decided_and_told() {
     }
     insta::assert_snapshot!(lines);
 }
+
+/// What tasks are told that depend on one in each state, and on two; while the newest file is invalid, where slots are
+/// shared with other plans, while a result is verified, where a start waits for its answer.
+#[test]
+fn what_waits_is_told_what_for() {
+    let idle = Fate {
+        record: 0,
+        container: None,
+        absent: 0,
+        cancel: false,
+        backing_off: false,
+        unsettled: false,
+        dependencies: vec![false; 8],
+        priority: 0,
+    };
+    let after = |on: &[usize]| {
+        let mut dependencies = vec![false; 8];
+        for on in on {
+            dependencies[*on] = true;
+        }
+        Fate { dependencies, ..idle.clone() }
+    };
+    let mut lines = String::new();
+    let mut tell = |name: &str, plan: &Plan| {
+        for (n, task) in plan.tasks.iter().enumerate() {
+            let (reason, message) = (task.reason, task.message.as_deref().unwrap_or_default());
+            let attempt = task.attempt.map_or("-".to_owned(), |attempt| attempt.to_string());
+            writeln!(lines, "{name}: t{n} {attempt} {} {reason:?} ({message})", task.status).expect("text");
+        }
+        let actions: Vec<_> = plan.actions.iter().map(|action| (action.key.to_string(), action.action)).collect();
+        writeln!(
+            lines,
+            "{name}: {actions:?}, moves {}, slots {}+{}",
+            plan.can_move, plan.slots_used, plan.slots_wanted
+        )
+        .expect("text");
+    };
+    let of = |fates: Vec<Fate>, cap| world(&Case { fates, cap, suspend: false, away: false });
+    for record in 0..10 {
+        let container = (record == 3).then_some(ContainerState::Running);
+        let first = Fate { record, container, ..idle.clone() };
+        let fates = vec![first, idle.clone(), after(&[0]), after(&[0, 1]), after(&[2])];
+        tell(&format!("record {record}"), &of(fates, 1).plan());
+    }
+    let many: Vec<Fate> = (0..6).map(|_| idle.clone()).chain([after(&[0, 1, 2, 3, 4, 5])]).collect();
+    tell("many", &of(many, 2).plan());
+
+    let mut shared = of(vec![idle.clone(), idle.clone(), idle.clone()], 3);
+    for allowance in [0, 1, 3, 4] {
+        shared.memory.allowance = Some(allowance);
+        tell(&format!("allowed {allowance}"), &shared.plan());
+    }
+    shared.memory.allowance = None;
+    let World { tasks, ledger, observed, memory } = &shared;
+    let now = now();
+    tell("frozen", &plan(&Inputs { tasks, observed, ledger, memory, now: &now, frozen: true }));
+
+    let ended = Fate { record: 3, container: Some(ContainerState::Exited), ..idle.clone() };
+    let mut verifying = of(vec![ended.clone(), after(&[0])], 1);
+    let key = AttemptKey { task: verifying.tasks.tasks[0].id.clone(), attempt: 1 };
+    verifying.ledger.apply(&Entry::Verifying { key: key.clone(), end: end(Reason::Succeeded), at: ago(5) });
+    tell("to be verified", &verifying.plan());
+    verifying.ledger.apply(&Entry::StartIntent { key: key.clone(), at: ago(4) });
+    verifying.ledger.apply(&Entry::Started { key: key.clone(), at: ago(4) });
+    let agent = verifying.observed.containers[&key].clone();
+    let verify = ObservedContainer { id: "v".to_owned(), role: Role::Verify, state: ContainerState::Running, ..agent };
+    verifying.observed.verifies.insert(key.clone(), verify);
+    tell("verified", &verifying.plan());
+
+    for action in [Action::Launch { resume: false }, Action::Start, Action::Harvest, Action::Lose] {
+        let mut busy = of(vec![ended.clone(), idle.clone()], 1);
+        busy.memory.in_flight.insert(key.task.clone(), action);
+        tell(&format!("{action:?} under way"), &busy.plan());
+    }
+    insta::assert_snapshot!(lines);
+}
+
+/// A process that begins waits for a start of its predecessor, for as long as one can be on its way.
+#[test]
+fn the_grace_after_a_restart_is_counted_from_the_start_that_was_sent() {
+    let fate = Fate {
+        record: 2,
+        container: None,
+        absent: 0,
+        cancel: false,
+        backing_off: false,
+        unsettled: false,
+        dependencies: vec![false; 8],
+        priority: 0,
+    };
+    let mut world = world(&Case { fates: vec![fate], cap: 1, suspend: false, away: false });
+    let key = AttemptKey { task: world.tasks.tasks[0].id.clone(), attempt: 1 };
+    let seconds = Duration::from_secs;
+    for (age, left) in
+        [(0, Some(45)), (10, Some(35)), (30, Some(15)), (44, Some(15)), (59, Some(15)), (60, None), (200, None)]
+    {
+        world.ledger.apply(&Entry::StartIntent { key: key.clone(), at: ago(age) });
+        let resumed = Memory::resumed(&world.ledger, &now());
+        assert_eq!(resumed.settling(&key, &now()), left.map(|left| seconds(left).min(resumed.grace)), "{age} s");
+        let later = Now { monotonic: now().monotonic + seconds(left.unwrap_or(0)), ..now() };
+        assert_eq!(resumed.settling(&key, &later), None, "{age} s");
+        if let Some(left) = left {
+            let before = Now { monotonic: now().monotonic + seconds(left - 1), ..now() };
+            assert_eq!(resumed.settling(&key, &before), Some(seconds(1)), "{age} s");
+        }
+        let other = Now { boot_id: "another".into(), ..now() };
+        assert_eq!(Memory::resumed(&world.ledger, &other).settling(&key, &other), None, "after a reboot");
+    }
+}
