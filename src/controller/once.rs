@@ -61,7 +61,7 @@ async fn pass(reconciler: &mut Reconciler, reporter: &mut dyn Reporter) -> Resul
             if outcome.failure.is_some() {
                 reporter.trouble(Trouble::Step);
             }
-            relist |= reconciler.finish(outcome)?;
+            relist |= reconciler.finish(outcome, false)?;
         }
         drop(running);
         if relist {

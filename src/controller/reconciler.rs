@@ -251,7 +251,9 @@ impl Reconciler {
     }
 
     /// Takes in what came of a job; true where only a fresh list tells what it means.
-    pub(super) fn finish(&mut self, outcome: Outcome) -> Result<bool, RunError> {
+    /// While a list is on its way (`listing`), that one is older: the task waits a moment for the next, or the same step
+    /// would be taken again at once.
+    pub(super) fn finish(&mut self, outcome: Outcome, listing: bool) -> Result<bool, RunError> {
         let task = outcome.key.task.clone();
         self.memory.in_flight.remove(&task);
         let mut relist = false;
@@ -259,6 +261,11 @@ impl Reconciler {
             relist |= self.observer.apply_event(event) == Applied::Relist;
         }
         match outcome.failure {
+            None if relist && listing => {
+                let (since, pause) = (self.now().moment(), REST);
+                let message = "its container is not as the engine last listed it; a new list is asked for".to_owned();
+                self.memory.backoff.insert(task, BackOff { since, pause, failures: 1, message });
+            }
             None => {
                 self.memory.backoff.remove(&task);
             }
@@ -277,14 +284,6 @@ impl Reconciler {
             }
         }
         Ok(relist && self.unavailable().is_none())
-    }
-
-    /// What a step found contradicts the picture, and the list that is on its way is older: the task waits a moment for the
-    /// next one, or the same step would be taken again at once.
-    pub(super) fn rest(&mut self, task: TaskId) {
-        let (since, pause) = (self.now().moment(), REST);
-        let message = "its container is not as the engine last listed it; a new list is asked for".to_owned();
-        self.memory.backoff.insert(task, BackOff { since, pause, failures: 1, message });
     }
 
     /// Notes that an attempt's output is being looked for.

@@ -344,12 +344,8 @@ impl Loop<'_> {
                 if outcome.failure.is_some() {
                     self.reporter.trouble(Trouble::Step);
                 }
-                let task = outcome.key.task.clone();
-                if self.reconciler.finish(outcome)? {
+                if self.reconciler.finish(outcome, self.listing)? {
                     self.timers.list.get_or_insert_with(Instant::now);
-                    if self.listing {
-                        self.reconciler.rest(task);
-                    }
                 }
                 self.note_away();
             }
@@ -392,7 +388,10 @@ impl Loop<'_> {
 
     fn take_event(&mut self, event: Option<Result<RuntimeEvent, RuntimeError>>) {
         match event {
-            Some(Ok(RuntimeEvent::Subscribed)) => self.list(),
+            Some(Ok(RuntimeEvent::Subscribed)) => {
+                self.list();
+                self.timers.list_again_soon();
+            }
             Some(Ok(RuntimeEvent::ImageAvailable(_))) => self.timers.holds = Instant::now(),
             Some(Ok(event)) => {
                 if self.reconciler.take_event(event) {

@@ -9,6 +9,10 @@ use super::options::RunEnd;
 use crate::plan::Plan;
 use crate::status::{Reason, Status, TaskStatus};
 
+/// An engine tells that something ended before its lists say so, by as long as it takes to clean up: who subscribes in
+/// between hears of it no more, and sees it run. So a list follows that is newer than this.
+const LAGS: Duration = Duration::from_secs(2);
+
 /// When something is due; `None`: not.
 #[derive(Debug)]
 pub(super) struct Timers {
@@ -48,6 +52,11 @@ impl Timers {
             low: None,
             stop: None,
         }
+    }
+
+    /// After subscribing; nothing waits for it.
+    pub(super) fn list_again_soon(&mut self) {
+        self.resync = self.resync.min(Instant::now() + LAGS);
     }
 
     /// The first of those that are always waited for.
