@@ -136,7 +136,7 @@ impl Context {
         max_concurrent: Option<std::num::NonZeroU32>,
     ) -> Result<Reconciler, Report> {
         let state_dir = names::state_dir(&world.repository.layout().common_dir);
-        refuse_copy(&state_dir)?;
+        refuse_copy(&*world.files, &state_dir)?;
         let holder = Holder {
             pid: std::process::id(),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -158,7 +158,7 @@ impl Context {
         };
         let reconciler = Reconciler::open(options).map_err(|error| self.fail(world, error))?;
         // The first one to open it notes where it is.
-        refuse_copy(&state_dir)?;
+        refuse_copy(&*world.files, &state_dir)?;
         Ok(reconciler)
     }
 
@@ -183,10 +183,9 @@ impl Context {
 }
 
 /// Of a repository and its copy, only the original goes on with what the state dir says.
-fn refuse_copy(state_dir: &Path) -> Result<(), Report> {
+fn refuse_copy(files: &dyn Files, state_dir: &Path) -> Result<(), Report> {
     let shown = state_dir.display();
-    let original = record::copied_from(state_dir)
-        .map_err(|error| Report::new(Kind::Environment, format!("cannot use the state dir {shown}: {error}")))?;
+    let original = record::copied_from(files, state_dir)?;
     let Some(original) = original else { return Ok(()) };
     let message = format!("{shown} is a copy of {}, which is still there", original.display());
     let hint = format!(

@@ -14,7 +14,7 @@ use crate::clock::Now;
 use crate::observe::InstanceId;
 
 /// The journal's name in the state dir.
-const NAME: &str = "journal";
+pub(super) const NAME: &str = "journal";
 /// The journal before its records were last put together, for those who read what happened.
 const EARLIER: &str = "journal.1";
 /// A journal longer than this many bytes is put together when it is opened, where that halves it.
