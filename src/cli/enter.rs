@@ -1,14 +1,16 @@
 //! `orchestrate shell`: a shell where an attempt runs or ran.
 
 use std::io::{IsTerminal as _, Read as _};
+use std::time::Duration;
 
 use clap::Args;
 use futures::StreamExt as _;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use tokio::io::AsyncWriteExt as _;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::app::Outcome;
+use super::signals;
 use super::world::{Context, World, block_on, require_task};
 use crate::act::{self, Left};
 use crate::controller::Snapshot;
@@ -78,8 +80,22 @@ impl Enter {
                     request.name
                 ));
             }
+            let made = matches!(place, ShellPlace::Fresh(_)).then(|| place.name().to_owned());
+            // Before anything is made, or what comes while it is made would leave it behind.
+            let torn = Torn::listen()?;
             let shell = world.runtime.shell(place, &options).await.map_err(|error| refused(&id, error))?;
-            converse(shell, is_terminal).await
+            let ended = converse(shell, is_terminal, torn).await;
+            if let (Err(_) | Ok(Ended::Signal(_)), Some(name)) = (&ended, made) {
+                // It goes away when what runs in it ends, and that may not care that nobody listens any more.
+                drop(world.runtime.stop(&name, Duration::ZERO).await);
+            }
+            match ended? {
+                Ended::Code(code) => Ok(code),
+                Ended::Signal(kind) => {
+                    signals::raise(kind.as_raw_value());
+                    Ok(ExitCode::Environment)
+                }
+            }
         })?
     }
 }
@@ -140,7 +156,9 @@ async fn place(context: &Context, world: &World, snapshot: &Snapshot, id: &TaskI
     let request = act::shell_request(&world.ports(), &left).await.map_err(|error| {
         let mut report = Report::new(Kind::Environment, format!("no shell can be opened over what `{id}` left"));
         report.causes.push(act::one_line(&error));
-        report
+        report.hint(format!(
+            "`orchestrate describe {id}` tells what became of it, `orchestrate diff {id}` what it changed"
+        ))
     })?;
     Ok(ShellPlace::Fresh(Box::new(request)))
 }
@@ -172,11 +190,41 @@ impl Drop for Raw {
     }
 }
 
-/// Carries input in and output out until it ends, and gives its exit code.
-async fn converse(shell: Shell, is_terminal: bool) -> Outcome {
+/// How a person's command came to its end.
+enum Ended {
+    Code(ExitCode),
+    /// This signal is to take its own effect on us.
+    Signal(SignalKind),
+}
+
+/// The signals by which a person, or whoever started us, wants us to end.
+struct Torn {
+    interrupt: Signal,
+    terminate: Signal,
+    hang_up: Signal,
+}
+
+impl Torn {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> SignalKind {
+        tokio::select! {
+            _ = self.interrupt.recv() => SignalKind::interrupt(),
+            _ = self.terminate.recv() => SignalKind::terminate(),
+            _ = self.hang_up.recv() => SignalKind::hangup(),
+        }
+    }
+}
+
+/// Carries input in and output out until it ends.
+async fn converse(shell: Shell, is_terminal: bool, mut torn: Torn) -> Result<Ended, Report> {
     let Shell { mut input, mut output, resize, exit } = shell;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hang_up = signal(SignalKind::hangup())?;
     let mut resized = signal(SignalKind::window_change())?;
     let raw = if is_terminal { Some(Raw::set()?) } else { None };
     let mut keys = keys();
@@ -195,7 +243,7 @@ async fn converse(shell: Shell, is_terminal: bool) -> Outcome {
                     }
                 }
                 Some(Err(error)) => break Err(Report::from(error)),
-                None => break Ok(()),
+                None => break Ok(None),
             },
             read = keys.recv(), if open => {
                 if let Some(bytes) = read {
@@ -213,17 +261,21 @@ async fn converse(shell: Shell, is_terminal: bool) -> Outcome {
                     resize(now.0, now.1).await;
                 }
             }
-            _ = terminate.recv() => break Err(Report::new(Kind::Environment, "asked to end")),
-            _ = hang_up.recv() => break Err(Report::new(Kind::Environment, "the terminal is gone")),
+            kind = torn.next() => break Ok(Some(kind)),
         }
     };
     drop(raw);
-    ended?;
-    let code = exit.await?;
-    Ok(match u8::try_from(code).unwrap_or(u8::MAX) {
+    if let Some(kind) = ended? {
+        return Ok(Ended::Signal(kind));
+    }
+    let code = tokio::select! {
+        code = exit => code?,
+        kind = torn.next() => return Ok(Ended::Signal(kind)),
+    };
+    Ok(Ended::Code(match u8::try_from(code).unwrap_or(u8::MAX) {
         0 => ExitCode::Done,
         code => ExitCode::Passed(code),
-    })
+    }))
 }
 
 /// Standard input as it comes. A read cannot be called off, so it has a thread of its own, which ends with us.

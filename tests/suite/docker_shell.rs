@@ -1,6 +1,7 @@
 //! `shell` on a real engine: in a container that runs, over what an attempt left, on a terminal and in a pipe.
 
 use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
 
 use serde_json::json;
@@ -16,8 +17,10 @@ fn fed(project: &Project, arguments: &[&str], input: &str) -> Ran {
     child.wait_with_output().expect("ends").into()
 }
 
+/// Those of this repository: the engine is shared with other tests.
 fn shells(project: &Project) -> String {
-    project.docker(&["ps", "-aq", "--filter", "label=dev.orchestrate.shell"]).expect(0).stdout
+    let name = format!("name=orch-{}-", project.instance());
+    project.docker(&["ps", "-aq", "--filter", "label=dev.orchestrate.shell", "--filter", &name]).expect(0).stdout
 }
 
 #[test]
@@ -70,6 +73,21 @@ fn on_a_terminal_it_gets_one_of_the_same_size() {
     }
     drop(project.run(&["cancel", "long"]).expect(0));
     drop(project.run(&["run", "--until-done", "--timeout", "200s"]).expect(1));
+}
+
+#[test]
+fn a_container_made_for_a_person_goes_with_them_also_when_they_are_torn_away() {
+    let Some(project) = Project::on_engine() else { return };
+    project.plan(json!([{ "id": "done", "command": committing("") }]));
+    drop(project.run(&["run", "--until-done"]).expect(0));
+    for (signal, number) in [("-INT", 2), ("-TERM", 15)] {
+        let mut child = project.start(&["shell", "done", "--", "sleep", "1000"]);
+        project.wait_until("it runs", |project| !shells(project).is_empty());
+        let pid = child.id().to_string();
+        assert!(std::process::Command::new("kill").args([signal, &pid]).status().expect("runs").success());
+        assert_eq!(child.wait().expect("ends").signal(), Some(number), "{signal}");
+        project.wait_until("nothing is left of it", |project| shells(project).is_empty());
+    }
 }
 
 #[test]

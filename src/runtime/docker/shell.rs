@@ -17,6 +17,9 @@ use super::classify::Failure;
 use super::client::{CHANGE_LIMIT, DockerRuntime, READ_LIMIT, check};
 use crate::runtime::{CreateRequest, LogChunk, LogStream, Operation, RuntimeError, Shell, ShellOptions, ShellPlace};
 
+/// An engine's own keys would hold Ctrl-P back, which is the command's.
+const DETACH: &str = "ctrl-@";
+
 /// Runs it.
 pub(super) async fn run(
     runtime: &DockerRuntime,
@@ -38,8 +41,7 @@ async fn exec(runtime: &DockerRuntime, id: &str, options: &ShellOptions) -> Resu
         attach_stdout: Some(true),
         attach_stderr: Some(true),
         tty: Some(has_terminal),
-        // Every key is the command's, Ctrl-P too.
-        detach_keys: Some("ctrl-@".to_owned()),
+        detach_keys: Some(DETACH.to_owned()),
         env: options.term.as_ref().map(|term| vec![format!("TERM={term}")]),
         cmd: Some(options.command.clone()),
         ..CreateExecOptions::default()
@@ -106,7 +108,8 @@ async fn fresh(
 
 async fn attach(runtime: &DockerRuntime, id: &str, options: &ShellOptions) -> Result<Shell, RuntimeError> {
     // Before the start, so that nothing it writes is missed, and its end neither.
-    let attach = AttachContainerOptionsBuilder::new().stream(true).stdin(true).stdout(true).stderr(true).build();
+    let attach = AttachContainerOptionsBuilder::new().stream(true).stdin(true).stdout(true).stderr(true);
+    let attach = attach.detach_keys(DETACH).build();
     let (docker, attached) = runtime
         .call(Operation::Start, Some(id), CHANGE_LIMIT, |docker| async move {
             let attached = docker.attach_container(id, Some(attach)).await?;
