@@ -167,11 +167,12 @@ impl Reason {
         Self::ALL.iter().copied().find(|reason| reason.as_str() == word)
     }
 
-    /// Whether it explains why something is pending.
+    /// Whether it may stand beside `pending`. A launch that has only been decided is pending, too.
     pub fn is_of_pending(self) -> bool {
         matches!(
             self,
             Self::WaitingForDependencies
+                | Self::Launching
                 | Self::WaitingForSlot
                 | Self::Suspended
                 | Self::BackOff

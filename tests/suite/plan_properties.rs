@@ -34,6 +34,20 @@ struct Case {
     away: bool,
 }
 
+/// Nothing is known of it, and nothing asked.
+fn idle() -> Fate {
+    Fate {
+        record: 0,
+        container: None,
+        absent: 0,
+        cancel: false,
+        backing_off: false,
+        unsettled: false,
+        dependencies: vec![false; 8],
+        priority: 0,
+    }
+}
+
 fn fate() -> impl Strategy<Value = Fate> {
     let states = prop_oneof![
         3 => Just(None),
@@ -243,6 +257,8 @@ proptest! {
                 continue;
             }
             let reason = status.reason.expect("a reason");
+            // A request is told from a file that lags behind by it.
+            prop_assert!(status.status != Status::Pending || reason.is_of_pending(), "{}: {:?}", spec.id, status);
             let told = reason == Reason::Started || status.message.as_ref().is_some_and(|m| !m.is_empty());
             prop_assert!(told, "{}: {:?}", spec.id, status);
             if acts == 0 && status.status == Status::Pending && !case.away && !case.suspend {
@@ -341,16 +357,7 @@ proptest! {
 /// The job that takes a result in records that it is to be verified, and is still under way when the next pass decides.
 #[test]
 fn what_verifies_keeps_the_slot_while_the_result_is_being_taken_in() {
-    let fate = |record| Fate {
-        record,
-        container: (record == 3).then_some(ContainerState::Exited),
-        absent: 0,
-        cancel: false,
-        backing_off: false,
-        unsettled: false,
-        dependencies: vec![false; 8],
-        priority: 0,
-    };
+    let fate = |record| Fate { record, container: (record == 3).then_some(ContainerState::Exited), ..idle() };
     let mut world = world(&Case { fates: vec![fate(3), fate(0)], cap: 1, suspend: false, away: false });
     let key = AttemptKey { task: world.tasks.tasks[0].id.clone(), attempt: 1 };
     world.ledger.apply(&Entry::Verifying { key: key.clone(), end: end(Reason::Succeeded), at: ago(0) });
@@ -367,16 +374,7 @@ fn what_verifies_keeps_the_slot_while_the_result_is_being_taken_in() {
 /// One task in each state of its record and its container, with one more fact at a time: what is done, told and waited for.
 #[test]
 fn every_state_of_one_task_is_decided_and_told() {
-    let idle = Fate {
-        record: 0,
-        container: None,
-        absent: 0,
-        cancel: false,
-        backing_off: false,
-        unsettled: false,
-        dependencies: vec![false; 8],
-        priority: 0,
-    };
+    let idle = idle();
     let containers = [
         None,
         Some(ContainerState::Created),
@@ -432,16 +430,7 @@ fn every_state_of_one_task_is_decided_and_told() {
 /// shared with other plans, while a result is verified, where a start waits for its answer.
 #[test]
 fn what_waits_is_told_what_for() {
-    let idle = Fate {
-        record: 0,
-        container: None,
-        absent: 0,
-        cancel: false,
-        backing_off: false,
-        unsettled: false,
-        dependencies: vec![false; 8],
-        priority: 0,
-    };
+    let idle = idle();
     let after = |on: &[usize]| {
         let mut dependencies = vec![false; 8];
         for on in on {
@@ -507,16 +496,7 @@ fn what_waits_is_told_what_for() {
 /// A process that begins waits for a start of its predecessor, for as long as one can be on its way.
 #[test]
 fn the_grace_after_a_restart_is_counted_from_the_start_that_was_sent() {
-    let fate = Fate {
-        record: 2,
-        container: None,
-        absent: 0,
-        cancel: false,
-        backing_off: false,
-        unsettled: false,
-        dependencies: vec![false; 8],
-        priority: 0,
-    };
+    let fate = Fate { record: 2, ..idle() };
     let mut world = world(&Case { fates: vec![fate], cap: 1, suspend: false, away: false });
     let key = AttemptKey { task: world.tasks.tasks[0].id.clone(), attempt: 1 };
     let seconds = Duration::from_secs;
