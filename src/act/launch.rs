@@ -16,7 +16,7 @@ use crate::git::{
     WorktreeState,
 };
 use crate::observe::{AttemptKey, ContainerDetail, ContainerState, ObservedContainer, names};
-use crate::record::{Entry, State, TaskRecord};
+use crate::record::{Entry, TaskRecord};
 use crate::runtime::{Bind, CreateRequest, ErrorKind, ImageInfo, RuntimeEvent};
 use crate::spec::{AttemptSpec, GitAccess, RetryMode, SecretHandOver, TaskSpec, Terms, User};
 use crate::status::Reason;
@@ -39,11 +39,11 @@ pub(super) async fn launch(context: &Context, job: &Job, events: &mut Vec<Runtim
         return Err(ActError::hold(Reason::InvalidSpec, message));
     }
     let checked = check(context, job, &spec.attempt).await;
-    if pull::is_called_off(context, job) {
+    if context.known(&job.key.task).is_called_off() {
         return Ok(());
     }
     let checked = checked?;
-    let base = base::resolve(context, job, spec).await?;
+    let mut base = base::resolve(context, job, spec).await?;
     let begun = job.record.attempt == job.key.attempt;
     if !begun || job.record.current.as_ref().is_none_or(|current| current.spec != spec.digest) {
         let intent = Entry::Intent {
@@ -54,17 +54,16 @@ pub(super) async fn launch(context: &Context, job: &Job, events: &mut Vec<Runtim
             at: context.moment(),
         };
         // A person may have called it off while its image and its base were looked at.
-        let is_off = |known: &TaskRecord| known.cancel || matches!(known.state, State::Done(_));
-        if !context.record_unless(&job.key.task, &intent, is_off)? {
+        if !context.record_unless(&job.key.task, &intent, TaskRecord::is_called_off)? {
             return Ok(());
         }
     }
     start_over(context, job, spec, &base).await?;
     let worktree = match worktree(context, job, &base).await {
-        // Until a ref holds it, a `git gc --prune=now` may take the merge away; the same one is made again.
+        // Until a ref holds it, a `git gc --prune=now` may take the merge away; it is made again.
         Err(ActError::Git(GitError::UnknownRevision(_))) if job.heads.len() > 1 => {
-            let again = base::resolve(context, job, spec).await?;
-            worktree(context, job, &again).await?
+            base = base::resolve(context, job, spec).await?;
+            worktree(context, job, &base).await?
         }
         made => made?,
     };
@@ -222,12 +221,7 @@ async fn request(
     let secrets = secret_binds(context, job, &checked.files, owner.writes)?;
     env.extend(checked.files.keys().map(|name| (format!("{name}_FILE"), format!("{SECRETS}/{name}"))));
     let mut mounts = vec![Bind { source: worktree.path, target: PROJECT.to_owned(), read_only: false }];
-    for bind in access.binds {
-        let target = bind.target.to_str().map(ToOwned::to_owned);
-        let target =
-            target.ok_or_else(|| ActError::hold(Reason::MountRefused, "the repository's path is not UTF-8"))?;
-        mounts.push(Bind { source: bind.source, target, read_only: bind.read_only });
-    }
+    mounts.extend(mounts::of_git(access.binds)?);
     mounts.extend(prompt);
     if verify.is_none() {
         let source = report::make(context, &job.key, owner.writes)?;

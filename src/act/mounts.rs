@@ -2,9 +2,11 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use crate::git::RepositoryLayout;
+use super::error::ActError;
+use crate::git::{GitBind, RepositoryLayout};
 use crate::runtime::Bind;
 use crate::spec::MountSpec;
+use crate::status::Reason;
 
 /// Where the worktree is in the container.
 pub(super) const PROJECT: &str = "/project";
@@ -15,6 +17,17 @@ pub(super) const RUN: &str = "/run/orchestrate";
 const MACHINE: &[&str] = &["/proc", "/sys", "/dev", "/boot"];
 /// Places in the container that are taken.
 const TAKEN: &[&str] = &["/", PROJECT, RUN, "/run/secrets", "/proc", "/sys", "/dev", "/tmp"];
+
+/// The mounts that git asks for, as an engine wants them.
+pub(super) fn of_git(binds: Vec<GitBind>) -> Result<Vec<Bind>, ActError> {
+    let bind = |bind: GitBind| {
+        let target = bind.target.to_str().map(ToOwned::to_owned);
+        let target =
+            target.ok_or_else(|| ActError::hold(Reason::MountRefused, "the repository's path is not UTF-8"))?;
+        Ok(Bind { source: bind.source, target, read_only: bind.read_only })
+    };
+    binds.into_iter().map(bind).collect()
+}
 
 /// Resolves a mount.
 ///

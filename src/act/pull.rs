@@ -14,7 +14,6 @@ use super::error::ActError;
 use super::job::Job;
 use super::launch::image_mend;
 use crate::clock::Moment;
-use crate::record::State;
 use crate::runtime::{ErrorKind, ImageInfo, PullProgress, Runtime, RuntimeError};
 use crate::spec::{AttemptSpec, PullPolicy};
 use crate::status::Reason;
@@ -129,7 +128,7 @@ pub(super) async fn image(context: &Context, job: &Job, spec: &AttemptSpec) -> R
         PullPolicy::Always => known.is_none() || !job.record.is_verifying(),
     };
     if !is_wanted {
-        let missing = || missing(context, reference, "");
+        let missing = || missing(&*context.runtime, reference, "");
         return known.map(Some).ok_or_else(missing);
     }
     match wait(context, job, reference).await {
@@ -139,7 +138,7 @@ pub(super) async fn image(context: &Context, job: &Job, spec: &AttemptSpec) -> R
         Err(error) => return Err(refused(context, reference, error)),
     }
     let now_known = context.runtime.image(reference).await?;
-    now_known.map(Some).ok_or_else(|| missing(context, reference, "; it was pulled and is gone again"))
+    now_known.map(Some).ok_or_else(|| missing(&*context.runtime, reference, "; it was pulled and is gone again"))
 }
 
 async fn wait(context: &Context, job: &Job, reference: &str) -> Result<(), RuntimeError> {
@@ -150,7 +149,7 @@ async fn wait(context: &Context, job: &Job, reference: &str) -> Result<(), Runti
             biased;
             result = &mut fetch => break result,
             () = tokio::time::sleep(LOOK_AT_CANCEL) => {
-                if is_called_off(context, job) {
+                if context.known(&job.key.task).is_called_off() {
                     return Err(cancelled(reference));
                 }
             }
@@ -158,12 +157,6 @@ async fn wait(context: &Context, job: &Job, reference: &str) -> Result<(), Runti
     };
     context.pulls.over(reference, &result, context.moment());
     result
-}
-
-/// Whether a person called the launch off while its image was fetched: then nothing is to be made.
-pub(super) fn is_called_off(context: &Context, job: &Job) -> bool {
-    let known = context.known(&job.key.task);
-    known.cancel || matches!(known.state, State::Done(_))
 }
 
 fn cancelled(reference: &str) -> RuntimeError {
@@ -212,8 +205,9 @@ fn shown(progress: PullProgress) -> String {
     format!("{done} of {layers} layers, {} of {}", size(bytes), size(total))
 }
 
-fn missing(context: &Context, reference: &str, why: &str) -> ActError {
-    let host = context.runtime.host();
+/// The image is not there, and the next step.
+pub(super) fn missing(runtime: &dyn Runtime, reference: &str, why: &str) -> ActError {
+    let host = runtime.host();
     ActError::hold(Reason::ImageMissing, format!("image {reference} is not on {host}{why}; {}", image_mend(reference)))
 }
 
@@ -221,7 +215,9 @@ fn missing(context: &Context, reference: &str, why: &str) -> ActError {
 fn refused(context: &Context, reference: &str, error: RuntimeError) -> ActError {
     let why = &error.message;
     match error.kind {
-        ErrorKind::ImageMissing => missing(context, reference, &format!(", and its registry does not have it ({why})")),
+        ErrorKind::ImageMissing => {
+            missing(&*context.runtime, reference, &format!(", and its registry does not have it ({why})"))
+        }
         ErrorKind::RegistryDenied => {
             let host = context.runtime.host();
             let message = format!(
@@ -232,7 +228,7 @@ fn refused(context: &Context, reference: &str, error: RuntimeError) -> ActError 
             ActError::hold(Reason::ImageMissing, message)
         }
         ErrorKind::RegistryAway => missing(
-            context,
+            &*context.runtime,
             reference,
             &format!(" and its registry cannot be reached ({why}); it is asked again later"),
         ),

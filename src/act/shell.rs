@@ -7,6 +7,7 @@ use super::context::Ports;
 use super::error::ActError;
 use super::launch;
 use super::mounts::{self, PROJECT};
+use super::pull;
 use crate::git::{AccessRequest, CommitId, WorktreeState};
 use crate::observe::{AttemptKey, InstanceId, names};
 use crate::runtime::{Bind, CreateRequest};
@@ -49,12 +50,7 @@ pub async fn shell_request(ports: &Ports, left: &Left<'_>) -> Result<CreateReque
         None => None,
         Some(reference) => {
             let image = ports.runtime.image(reference).await?;
-            let missing = || {
-                let host = ports.runtime.host();
-                let message = format!("image {reference} is not on {host}; {}", launch::image_mend(reference));
-                ActError::hold(Reason::ImageMissing, message)
-            };
-            Some(image.ok_or_else(missing)?)
+            Some(image.ok_or_else(|| pull::missing(&*ports.runtime, reference, ""))?)
         }
     };
     let worktree = WorktreeState { path: path.clone(), git_dir: layout.common_dir.clone(), tip: left.tip.clone() };
@@ -70,12 +66,8 @@ pub async fn shell_request(ports: &Ports, left: &Left<'_>) -> Result<CreateReque
     };
     let access = ports.repository.open_access(&access).await?;
     let mut mounts = vec![Bind { source: path, target: PROJECT.to_owned(), read_only: false }];
-    for bind in access.binds {
-        let target = bind.target.to_str().map(ToOwned::to_owned);
-        let target =
-            target.ok_or_else(|| ActError::hold(Reason::MountRefused, "the repository's path is not UTF-8"))?;
-        mounts.push(Bind { source: bind.source, target, read_only: true });
-    }
+    let binds = mounts::of_git(access.binds)?;
+    mounts.extend(binds.into_iter().map(|bind| Bind { read_only: true, ..bind }));
     for mount in &attempt.mounts {
         let resolved = mounts::resolve(mount, layout, left.home, left.sockets);
         mounts.push(resolved.map_err(|why| ActError::hold(Reason::MountRefused, why))?);

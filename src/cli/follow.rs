@@ -182,7 +182,9 @@ async fn look_on(context: &Context, world: &World, select: Select<'_>, shown: &m
                 _ = resized.recv() => ticker.iter().for_each(Ticker::tick),
             }
         };
-        if let (Some(kind), Some(view)) = (caught, last.clone()) {
+        if let Some(kind) = caught
+            && let Some(view) = last.take()
+        {
             return Ok(Ended::Signal(kind.as_raw_value(), view));
         }
     }

@@ -10,7 +10,7 @@ use crate::error::{ExitCode, Report};
 use crate::git::{BranchSummary, CommitId, GitError, Merged, Repository};
 use crate::observe::names;
 use crate::report::{BranchFacts, KeptCommits, Review as ReviewReport, ReviewFacts, View, tops};
-use crate::spec::TaskIx;
+use crate::spec::{TaskId, TaskIx};
 use crate::status::{Reason, Status};
 
 /// Pairs of branches that are tried against each other; each is a merge in memory.
@@ -152,8 +152,9 @@ async fn kept(
     let mut kept = Vec::new();
     for (full_ref, commit) in repository.refs_below(&names::plan_refs(plan)).await? {
         let Some(task) = names::task_of_kept(&full_ref) else { continue };
+        let Ok(id) = TaskId::new(task) else { continue };
         let mut holders = vec![target_commit.clone()];
-        holders.extend(repository.tip(&format!("refs/heads/agent/{task}")).await?);
+        holders.extend(repository.tip(&names::branch_ref(&id)).await?);
         let mut is_held = false;
         for holder in &holders {
             is_held |= repository.contains(holder, &commit).await?;

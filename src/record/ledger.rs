@@ -153,6 +153,11 @@ impl TaskRecord {
         self.current.as_ref()?.end.as_ref()
     }
 
+    /// Whether a person called it off: whatever was about to be launched is not.
+    pub fn is_called_off(&self) -> bool {
+        self.cancel || matches!(self.state, State::Done(_))
+    }
+
     /// Whether the newest attempt's agent is done and its result is being verified.
     pub fn is_verifying(&self) -> bool {
         self.current.as_ref().is_some_and(|current| current.verify.is_some() && current.end.is_none())
